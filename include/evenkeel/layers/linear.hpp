@@ -1,0 +1,169 @@
+#pragma once
+
+#include <cmath>    // sqrt
+#include <cstdint>  // uint64_t
+#include <string>
+
+#include "evenkeel/core/buffer.hpp"        // Buffer
+#include "evenkeel/core/check.hpp"         // at_least, not_negative
+#include "evenkeel/core/parallel.hpp"      // RowChunks
+#include "evenkeel/core/parameter.hpp"     // Parameter
+#include "evenkeel/core/random.hpp"        // RandomStream
+#include "evenkeel/kernels/moments.hpp"    // add_partial_sums
+#include "evenkeel/kernels/product.hpp"    // the arithmetic
+#include "evenkeel/layers/layer_base.hpp"  // LayerBase
+
+namespace evenkeel {
+
+/// How a Linear layer's weights start.
+class Init {
+ public:
+  /// Weight and bias uniform in +-1/sqrt(in): torch.nn.Linear's default.
+  static const Init uniform;
+  /// Weight normal with deviation sqrt(2 / in), bias zero: He et al. 2015, equation 10, https://arxiv.org/abs/1502.01852.
+  static const Init he;
+  /// Weight normal with this deviation, bias zero. Throws std::invalid_argument unless it is finite and >= 0.
+  static Init normal(double deviation) {
+    return {Kind::normal, detail::not_negative(deviation, "Init::normal", "standard deviation")};
+  }
+
+  /// The next weight, or bias, of a layer with so many inputs.
+  double weight(Index in, RandomStream& random) const {
+    if (kind_ == Kind::uniform) return bound(in) * (2 * random.uniform() - 1);
+    return random.normal() * (kind_ == Kind::he ? std::sqrt(2.0 / static_cast<double>(in)) : deviation_);
+  }
+  double bias(Index in, RandomStream& random) const {
+    return kind_ == Kind::uniform ? bound(in) * (2 * random.uniform() - 1) : 0.0;
+  }
+
+ private:
+  enum class Kind { uniform, he, normal };
+  constexpr Init(Kind kind, double deviation) : kind_{kind}, deviation_{deviation} {}
+  static double bound(Index in) { return 1.0 / std::sqrt(static_cast<double>(in)); }
+
+  Kind kind_;
+  double deviation_;  // of Kind::normal
+};
+
+inline constexpr Init Init::uniform{Init::Kind::uniform, 0};
+inline constexpr Init Init::he{Init::Kind::he, 0};
+
+struct LinearOptions {
+  bool bias = true;           ///< Whether there is a bias to learn; else it is zero.
+  Init init = Init::uniform;  ///< PyTorch's default.
+  std::uint64_t seed = 0;     ///< Of the start. Layers of equal seed, path and size start equal.
+  std::string path = {};      ///< Part of the names of the start's random streams.
+};
+
+/// An affine map of each example.
+///
+///     y = x weight^T + bias
+///
+/// Shapes  input: (batch, in); output: (batch, out); weight: (out, in); bias: (1, out).
+/// Modes   all compute the same.
+/// Start   The weight is drawn row by row from RandomStream(seed, stream_of("weight")), the bias from
+///         RandomStream(seed, stream_of("bias")); with a path, from "path.weight" and "path.bias".
+/// Source  torch.nn.Linear(in, out). The weights of one input lie together in memory; `value` shows them as (out, in).
+template <Real Scalar_, int In = Eigen::Dynamic, int Out = Eigen::Dynamic>
+class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
+ public:
+  using Scalar = Scalar_;
+  static constexpr const char* name = "Linear";
+
+  /// Throws std::invalid_argument if in < 1 or out < 1.
+  Linear(Index in, Index out, LinearOptions options = {})
+      : in_{size_of<In>(in, "in")},
+        out_{size_of<Out>(out, "out")},
+        options_{options},
+        weight_{"weight", ParameterKind::weight, out_, in_, Scalar(0), true, detail::Layout::columns_together},
+        bias_{"bias", ParameterKind::bias, 1, out_, Scalar(0), options.bias} {
+    RandomStream weights(options.seed, stream_of(path_to("weight")));
+    for (Index i = 0; i < out_; ++i)
+      for (Index j = 0; j < in_; ++j) weight_.value()(i, j) = static_cast<Scalar>(options.init.weight(in_, weights));
+    if (!options.bias) return;
+    RandomStream biases(options.seed, stream_of(path_to("bias")));
+    for (Index i = 0; i < out_; ++i) bias_.data()[i] = static_cast<Scalar>(options.init.bias(in_, biases));
+  }
+  explicit Linear(LinearOptions options = {}) requires(In != Eigen::Dynamic && Out != Eigen::Dynamic)
+      : Linear(In, Out, options) {}
+
+  Index input_features() const { return in_; }
+  Index output_features(Index) const { return out_; }
+
+  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
+  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+
+  template <Real U>
+  Linear<U, In, Out> cast() const {
+    Linear<U, In, Out> result(in_, out_, options_);
+    result.weight_ = weight_.template cast<U>();
+    result.bias_ = bias_.template cast<U>();
+    return result;
+  }
+
+  void check_input(Index rows, Index columns, Mode, const char* function) const {
+    detail::check_columns(name, function, in_, rows, columns);
+  }
+
+ private:
+  friend LayerBase<Linear, Scalar>;
+  template <Real, int, int>
+  friend class Linear;
+
+  static constexpr bool needs_input() { return true; }
+
+  template <int Fixed>
+  static Index size_of(Index size, const char* what) {
+    if (Fixed != Eigen::Dynamic && size != Fixed)
+      EVENKEEL_THROW(std::invalid_argument, name, ": expected ", what, " = ", Fixed,
+                     ", fixed by the template argument, got ", size);
+    return detail::at_least(1, size, name, what);
+  }
+
+  std::string path_to(const char* parameter) const {
+    return options_.path.empty() ? parameter : options_.path + "." + parameter;
+  }
+
+  void multiply(View<const Scalar> x, View<Scalar> y) const {
+    kernels::fill_rows(y, bias_.data());
+    kernels::add_product(x, weight_.value().transposed(), y);
+  }
+
+  void run_forward(View<const Scalar> x, View<Scalar> y, Mode) { multiply(x, y); }
+
+  void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
+    const View<Scalar> dweight = weight_.gradient();
+    if (accumulate == Accumulate::no) kernels::fill_rows(dweight, static_cast<const Scalar*>(nullptr));
+    kernels::add_product(View<const Scalar>(x).transposed(), dy, dweight.transposed());
+    if (bias_.present()) {
+      Wide<Scalar>* sums = bias_sums_.resize(out_);
+      for (Index j = 0; j < out_; ++j) sums[j] = 0;
+      for (Index i = 0; i < dy.rows; ++i)
+        for (Index j = 0; j < out_; ++j) sums[j] += static_cast<Wide<Scalar>>(dy(i, j));
+      kernels::add_partial_sums(sums, 1, out_, out_, accumulate, bias_.gradient().data);
+    }
+    if (dx.data == nullptr) return;
+    const bool apart = !overlap(dy, View<const Scalar>(dx));
+    const View<Scalar> target = apart ? dx : copy_.matrix(dx.rows, dx.columns);
+    kernels::fill_rows(target, static_cast<const Scalar*>(nullptr));
+    kernels::add_product(dy, std::as_const(weight_).value(), target);
+    if (!apart) as_map(dx) = as_map(target);
+  }
+
+  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
+    if (!overlap(x, View<const Scalar>(y))) return multiply(x, y);
+    typename Workspace<Scalar>::Frame frame(workspace);
+    const View<Scalar> copy = frame.take(x.rows, x.columns);
+    as_map(copy) = as_map(x);
+    multiply(copy, y);
+  }
+
+  Index in_, out_;                          // >= 1
+  LinearOptions options_;                   // as given
+  detail::Parameter<Scalar> weight_;        // (out, in), the weights of one input together
+  detail::Parameter<Scalar> bias_;          // (1, out)
+  detail::Buffer<Wide<Scalar>> bias_sums_;  // (out), of the last backward
+  detail::Buffer<Scalar> copy_;             // (batch, in), where dx overlaps dy
+};
+
+}  // namespace evenkeel

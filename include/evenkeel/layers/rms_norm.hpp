@@ -1,0 +1,95 @@
+#pragma once
+
+#include "evenkeel/core/buffer.hpp"        // Buffer
+#include "evenkeel/core/check.hpp"         // positive, features_of
+#include "evenkeel/core/parameter.hpp"     // Parameter
+#include "evenkeel/kernels/rms_norm.hpp"   // the arithmetic
+#include "evenkeel/layers/layer_base.hpp"  // LayerBase
+
+namespace evenkeel {
+
+struct RMSNormOptions {
+  double epsilon = 1e-5;     ///< Added to the mean square, under the root. Finite, > 0; unit: input squared.
+  bool weight = true;        ///< Whether there is a gain for each feature to learn; else it is one.
+  bool unit_offset = false;  ///< Scale by 1 + weight, the weight starting at zero, so that decay pulls the gain to one.
+};
+
+/// Divides each example by its root mean square, then scales each feature.
+///
+///     y = weight * x / sqrt(mean(x^2) + epsilon)      the mean being that of the row
+///
+/// Shapes  input, output and their gradients: (batch, features); weight: (1, features), starting at one.
+/// Modes   all compute the same.
+/// Source  Zhang & Sennrich 2019, equation 4, https://arxiv.org/abs/1910.07467, plus epsilon where torch.nn.RMSNorm has it.
+///         PyTorch's default for epsilon is the type's machine epsilon; here it is 1e-5, as in every other norm.
+template <Real Scalar_, int Features = Eigen::Dynamic>
+class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
+ public:
+  using Scalar = Scalar_;
+  static constexpr const char* name = "RMSNorm";
+
+  /// Throws std::invalid_argument if features < 1 or epsilon is not a positive finite number.
+  explicit RMSNorm(Index features, RMSNormOptions options = {})
+      : features_{detail::features_of<Features>(features, name)},
+        options_{options},
+        weight_{"weight",
+                ParameterKind::norm_scale,
+                1,
+                features_,
+                options.unit_offset && options.weight ? Scalar(0) : Scalar(1),
+                options.weight} {
+    detail::positive(options.epsilon, name, "epsilon");
+  }
+  explicit RMSNorm(RMSNormOptions options = {}) requires(Features != Eigen::Dynamic) : RMSNorm(Features, options) {}
+
+  Index features() const { return features_; }
+  double epsilon() const { return options_.epsilon; }
+  Index input_features() const { return features_; }
+  Index output_features(Index) const { return features_; }
+
+  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_); }
+  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_); }
+
+  template <Real U>
+  RMSNorm<U, Features> cast() const {
+    RMSNorm<U, Features> result(features_, options_);
+    result.weight_ = weight_.template cast<U>();
+    return result;
+  }
+
+  void check_input(Index rows, Index columns, Mode, const char* function) const {
+    detail::check_columns(name, function, features_, rows, columns);
+  }
+
+ private:
+  friend LayerBase<RMSNorm, Scalar>;
+  template <Real, int>
+  friend class RMSNorm;
+
+  static constexpr bool needs_input() { return true; }
+
+  /// What the gain is besides the weight.
+  Scalar offset() const { return options_.unit_offset && options_.weight ? Scalar(1) : Scalar(0); }
+
+  void run_forward(View<const Scalar> x, View<Scalar> y, Mode) {
+    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y, inverse_rms_.resize(x.rows));
+  }
+
+  void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
+    Wide<Scalar>* scratch = scratch_.resize(kernels::rms_norm_scratch(x.rows, x.columns));
+    kernels::rms_norm_backward(x, dy, weight_.data(), offset(), inverse_rms_.data(), dx, weight_.gradient().data,
+                               accumulate, scratch);
+  }
+
+  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>&) const {
+    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y);
+  }
+
+  Index features_;                        // >= 1
+  RMSNormOptions options_;                // checked
+  detail::Parameter<Scalar> weight_;      // (1, features); the gain is offset() + weight
+  detail::Buffer<Scalar> inverse_rms_;    // (batch), of the last forward
+  detail::Buffer<Wide<Scalar>> scratch_;  // partial sums of the last backward
+};
+
+}  // namespace evenkeel
