@@ -1,0 +1,214 @@
+#pragma once
+
+#include <algorithm>  // max
+#include <array>
+#include <cstddef>  // size_t
+#include <cstdint>  // uint32_t, uint64_t
+#include <string>   // to_string
+#include <string_view>
+#include <utility>  // move
+#include <vector>
+
+#include "evenkeel/core/buffer.hpp"        // Buffer
+#include "evenkeel/core/error.hpp"         // EVENKEEL_THROW
+#include "evenkeel/layers/layer_base.hpp"  // LayerBase
+#include "evenkeel/network/layer.hpp"      // Layer
+
+namespace evenkeel {
+
+/// Layers one after another: what Sequential and Mlp share. A chain owns the activations between its layers, so that no
+/// layer copies its input, and is a layer itself.
+///
+/// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i.
+template <class Derived, Real Scalar_>
+class Chain : public LayerBase<Derived, Scalar_> {
+ public:
+  using Scalar = Scalar_;
+
+  /// All parameters, named as torch.nn.Sequential names them: "0.weight".
+  Parameters<Scalar> parameters() { return collect<Parameters<Scalar>>(self()); }
+  Parameters<const Scalar> parameters() const { return collect<Parameters<const Scalar>>(self()); }
+
+  /// All running statistics and counters, named likewise.
+  Buffers<Scalar> buffers() {
+    Buffers<Scalar> all;
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.buffers(); }) append(all, layer.buffers(), i);
+      });
+    return all;
+  }
+
+  Index output_features(Index features) const {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](const auto& layer) { features = layer.output_features(features); });
+    return features;
+  }
+
+  /// Tells each layer its place: layer i of the outermost network has the path "i", inside another network "path.i".
+  void set_stream(std::string_view path) {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.set_stream(path); })
+          layer.set_stream(path.empty() ? std::to_string(i) : std::string(path) + "." + std::to_string(i));
+      });
+  }
+
+  /// Starts a new sequence of masks in every layer that draws any.
+  void reseed(std::uint64_t seed) {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.reseed(seed); }) layer.reseed(seed);
+      });
+  }
+  /// Makes the next mask of every layer that of call number `call`, counted from 0.
+  void replay(std::uint32_t call) {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.replay(call); }) layer.replay(call);
+      });
+  }
+
+  void check_input(Index rows, Index columns, Mode mode, const char* function) const {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](const auto& layer) {
+        if constexpr (requires { layer.check_input(rows, columns, mode, function); })
+          layer.check_input(rows, columns, mode, function);
+        columns = layer.output_features(columns);
+      });
+  }
+
+  /// Throws UsageError where a layer with parameters cannot add to their gradients.
+  void check_accumulation() const {
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&]<class L>(const L& layer) {
+        if constexpr (requires { layer.check_accumulation(); })
+          layer.check_accumulation();
+        else if constexpr (requires(L & each) { each.parameters(); } && !Accumulates<L>)
+          EVENKEEL_THROW(UsageError, Derived::name, "::backward: expected layer ", i, " (", name_of(layer),
+                         ") to take Accumulate::yes, got one without backward(x, dy, dx, accumulate)");
+      });
+  }
+
+ protected:
+  Chain() = default;
+
+  /// To be called at the end of the constructor. Throws ShapeError where two layers do not fit.
+  void join() {
+    Index features = -1;  // unknown until a layer fixes it
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.input_features(); }) {
+          const Index expected = layer.input_features();
+          if (features >= 0 && expected >= 0 && features != expected)
+            EVENKEEL_THROW(ShapeError, Derived::name, ": layer ", i - 1, " (", layer_name(i - 1), ") gives ", features,
+                           " features, but layer ", i, " (", layer_name(i), ") expects ", expected);
+          if (expected >= 0) features = expected;
+        }
+        if (features >= 0) features = layer.output_features(features);
+      });
+    self().set_stream("");
+  }
+
+ private:
+  friend LayerBase<Derived, Scalar>;
+
+  Derived& self() { return static_cast<Derived&>(*this); }
+  const Derived& self() const { return static_cast<const Derived&>(*this); }
+  Index count() const { return self().layer_count(); }
+
+  std::string layer_name(Index i) const {
+    std::string name;
+    self().visit(i, [&](const auto& layer) { name = name_of(layer); });
+    return name;
+  }
+
+  template <class Views, class Self>
+  static Views collect(Self& self) {
+    Views all;
+    for (Index i = 0; i < self.layer_count(); ++i)
+      self.visit(i, [&](auto& layer) {
+        if constexpr (requires { layer.parameters(); }) append(all, layer.parameters(), i);
+      });
+    return all;
+  }
+
+  template <class Views>
+  static void append(Views& all, Views views, Index i) {
+    for (auto& view : views) {
+      view.name = std::to_string(i) + "." + view.name;
+      all.push_back(std::move(view));
+    }
+  }
+
+  static constexpr bool needs_input() { return true; }
+
+  void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
+    activations_.resize(static_cast<std::size_t>(count()));
+    View<const Scalar> input = x;
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](auto& layer) {
+        Activation& activation = activations_[static_cast<std::size_t>(i)];
+        activation.features = layer.output_features(input.columns);
+        const View<Scalar> output = i + 1 == count() ? y : activation.values.matrix(x.rows, activation.features);
+        layer.forward(as_map(input), as_map(output), mode);
+        input = output;
+      });
+  }
+
+  void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
+    if (accumulate == Accumulate::yes) check_accumulation();
+    View<const Scalar> delta = dy;
+    for (Index i = count() - 1; i >= 0; --i)
+      self().visit(i, [&](auto& layer) {
+        View<const Scalar> input = x;
+        if (i > 0) {
+          Activation& before = activations_[static_cast<std::size_t>(i - 1)];
+          input = before.values.matrix(x.rows, before.features);
+        }
+        const bool wanted = i > 0 || dx.data != nullptr;
+        if constexpr (requires { layer.backward_parameters(as_map(input), as_map(delta), accumulate); })
+          if (!wanted) return layer.backward_parameters(as_map(input), as_map(delta), accumulate);
+        View<Scalar> target = dx;
+        if (i > 0 || !wanted) target = gradients_[static_cast<std::size_t>(i % 2)].matrix(input.rows, input.columns);
+        if constexpr (Accumulates<std::remove_reference_t<decltype(layer)>>)
+          layer.backward(as_map(input), as_map(delta), as_map(target), accumulate);
+        else
+          layer.backward(as_map(input), as_map(delta), as_map(target));
+        delta = target;
+      });
+  }
+
+  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
+    typename Workspace<Scalar>::Frame frame(workspace);
+    Index widest = 0;
+    Index features = x.columns;
+    for (Index i = 0; i + 1 < count(); ++i)
+      self().visit(i, [&](const auto& layer) {
+        features = layer.output_features(features);
+        widest = (std::max)(widest, features);
+      });
+    const std::array<View<Scalar>, 2> room = {frame.take(x.rows, widest), frame.take(x.rows, widest)};
+    View<const Scalar> input = x;
+    for (Index i = 0; i < count(); ++i)
+      self().visit(i, [&](const auto& layer) {
+        View<Scalar> output = y;
+        if (i + 1 < count()) {
+          const Index columns = layer.output_features(input.columns);
+          output = {room[static_cast<std::size_t>(i % 2)].data, x.rows, columns, columns, 1};
+        }
+        layer.infer(as_map(input), as_map(output), workspace);
+        input = output;
+      });
+  }
+
+  struct Activation {
+    detail::Buffer<Scalar> values;
+    Index features = 0;
+  };
+
+  std::vector<Activation> activations_;              // the output of each layer but the last, of the last forward
+  std::array<detail::Buffer<Scalar>, 2> gradients_;  // on the way back, used in turn
+};
+
+}  // namespace evenkeel

@@ -1,0 +1,60 @@
+#pragma once
+
+#include <concepts>  // copyable, convertible_to
+#include <string_view>
+
+#include "evenkeel/core/mode.hpp"       // Mode
+#include "evenkeel/core/parameter.hpp"  // Parameters, Accumulate
+#include "evenkeel/core/types.hpp"      // Index
+#include "evenkeel/core/view.hpp"       // StridedMap
+#include "evenkeel/core/workspace.hpp"  // Workspace
+
+namespace evenkeel {
+
+/// What a type must offer to stand in a network. Nothing needs to be derived from; evenkeel's own layers meet it.
+///
+///     using Scalar                              float, double or long double
+///     forward(x, y, mode)                       writes the output into y
+///     backward(x, dy, dx)                       x as given to forward; writes d loss / d input into dx
+///     infer(x, y, workspace) const              forward of Mode::eval, touching nothing but its arguments
+///     output_features(input_features) const     how many columns come out
+///     copyable                                  a copy shares nothing
+///
+/// x, y, dy, dx are Eigen maps of run-time strides (StridedMap). Optional, used where present:
+///
+///     backward(x, dy, dx, accumulate)           required of a layer with parameters for Accumulate::yes
+///     backward_parameters(x, dy, accumulate)    for a first layer, whose input gradient nobody wants
+///     parameters(), buffers()                   vectors of ParameterView, BufferView
+///     set_stream(path)                          told its place in the outermost network, for random numbers
+///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
+///     input_features() const                    checked against the layer before when a network is made
+///     name                                      a static string for messages and the summary
+///     cast<U>() const                           the same layer in another scalar type, state included
+template <class L>
+concept Layer = std::copyable<L> && requires {
+  typename L::Scalar;
+} && requires(L& layer, const L& fixed, const StridedMap<const typename L::Scalar>& x, StridedMap<typename L::Scalar> y,
+              Workspace<typename L::Scalar>& workspace, Mode mode) {
+  layer.forward(x, y, mode);
+  layer.backward(x, x, y);
+  fixed.infer(x, y, workspace);
+  { fixed.output_features(Index{}) } -> std::convertible_to<Index>;
+};
+
+/// A layer whose backward can add to the gradients of its parameters.
+template <class L>
+concept Accumulates = requires(L& layer, const StridedMap<const typename L::Scalar>& x,
+                               StridedMap<typename L::Scalar> y) {
+  layer.backward(x, x, y, Accumulate::yes);
+};
+
+/// The name a layer gives itself, or "layer".
+template <class L>
+constexpr std::string_view name_of(const L&) {
+  if constexpr (requires { std::string_view(L::name); })
+    return L::name;
+  else
+    return "layer";
+}
+
+}  // namespace evenkeel
