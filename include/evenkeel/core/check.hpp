@@ -52,15 +52,13 @@ inline double fraction_below_one(double value, const char* place, const char* wh
   return value;
 }
 
-/// The number of features of a layer whose template argument may fix it already.
+/// A size of a layer whose template argument may fix it already.
 template <int Fixed>
-Index features_of(Index features, const char* place) {
-  if constexpr (Fixed != Eigen::Dynamic) {
-    if (features != Fixed)
-      EVENKEEL_THROW(std::invalid_argument, place, ": expected features = ", Fixed,
-                     ", fixed by the template argument, got ", features);
-  }
-  return at_least(1, features, place, "features");
+Index size_of(Index size, const char* place, const char* what = "features") {
+  if (Fixed != Eigen::Dynamic && size != Fixed)
+    EVENKEEL_THROW(std::invalid_argument, place, ": expected ", what, " = ", Fixed,
+                   ", fixed by the template argument, got ", size);
+  return at_least(1, size, place, what);
 }
 
 }  // namespace evenkeel::detail

@@ -33,7 +33,7 @@ using ErrorHandler = void (*)(const char* message);
 
 namespace detail {
 
-inline void print_and_abort(const char* message) {
+[[noreturn]] inline void print_and_abort(const char* message) {
   std::fprintf(stderr, "evenkeel: %s\n", message);
   std::abort();
 }

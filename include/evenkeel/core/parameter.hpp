@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>      // int64_t
+#include <memory>       // construct_at, destroy_at
 #include <string>       // names
 #include <type_traits>  // is_const_v
 #include <utility>      // move
@@ -31,6 +32,18 @@ constexpr const char* to_string(ParameterKind kind) {
 /// Whether backward overwrites the gradients of parameters or adds to them (micro-batches).
 enum class Accumulate { no, yes };
 
+namespace detail {
+
+/// Assignment of a view that holds Eigen maps, which by themselves would copy elements.
+template <class V>
+V& rebind(V& view, const V& other) {
+  if (&view == &other) return view;
+  std::destroy_at(&view);
+  return *std::construct_at(&view, other);
+}
+
+}  // namespace detail
+
 /// One parameter of a layer or network: its value and gradient, in PyTorch's logical shape (Linear's weight is out x in;
 /// vectors are 1 x n) with run-time strides; the order in memory is not part of the contract. Valid as long as the
 /// layer lives and stays where it is. Scalar is const where the layer is.
@@ -39,6 +52,12 @@ struct ParameterView {
   using Plain = std::remove_const_t<Scalar>;
   using Flat = std::conditional_t<std::is_const_v<Scalar>, const Eigen::Array<Plain, Eigen::Dynamic, 1>,
                                   Eigen::Array<Plain, Eigen::Dynamic, 1>>;
+
+  ParameterView(std::string name_, StridedMap<Scalar> value_, StridedMap<Scalar> gradient_, ParameterKind kind_)
+      : name(std::move(name_)), value(value_), gradient(gradient_), kind{kind_} {}
+  ParameterView(const ParameterView&) = default;
+  /// Looks at another parameter from now on: lists can be filtered and sorted. (Assigning `value` writes its elements.)
+  ParameterView& operator=(const ParameterView& other) { return detail::rebind(*this, other); }
 
   std::string name;  ///< PyTorch's, with the path in front inside a network: "0.weight".
   StridedMap<Scalar> value;
@@ -52,12 +71,20 @@ struct ParameterView {
   Eigen::Map<Flat> flat_gradient() const { return {const_cast<Scalar*>(gradient.data()), gradient.size()}; }
 };
 
-/// Part of a layer's state that is not trained: running statistics, or a counter (then `value` has no elements).
+/// Part of a layer's state that is not trained: running statistics, or a counter (then `value` has no elements). What is
+/// written here is not checked. Scalar is const where the layer is.
 template <typename Scalar>
 struct BufferView {
+  using Count = std::conditional_t<std::is_const_v<Scalar>, const std::int64_t, std::int64_t>;
+
+  BufferView(std::string name_, StridedMap<Scalar> value_, Count* count_ = nullptr)
+      : name(std::move(name_)), value(value_), count{count_} {}
+  BufferView(const BufferView&) = default;
+  BufferView& operator=(const BufferView& other) { return detail::rebind(*this, other); }
+
   std::string name;
   StridedMap<Scalar> value;
-  std::int64_t* count = nullptr;
+  Count* count;
 };
 
 template <typename Scalar>

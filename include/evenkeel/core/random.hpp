@@ -9,10 +9,11 @@
 
 #include "evenkeel/core/types.hpp"  // Index
 
-/// Random numbers that are a function of (seed, place): no engine, no hidden state, the same on every platform.
+/// Random numbers that are a function of (seed, place): no engine, no hidden state. Bits, masks and uniform numbers are the
+/// same on every platform; normal numbers up to the last digit of its log, sin and cos.
 ///
-/// Source  Philox4x32-10: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3;
-///         the constants and the order of words are those of C++26's std::philox4x32.
+/// Source  Philox4x32-10: Salmon, Moraes, Dror & Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3"; the constants
+///         and the order of words are those of C++26's std::philox4x32.
 namespace evenkeel {
 
 using PhiloxBlock = std::array<std::uint32_t, 4>;

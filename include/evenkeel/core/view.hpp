@@ -1,6 +1,8 @@
 #pragma once
 
-#include <algorithm>    // max
+#include <algorithm>  // minmax
+#include <array>
+#include <concepts>     // derived_from
 #include <cstdint>      // uintptr_t
 #include <type_traits>  // conditional_t
 
@@ -58,9 +60,15 @@ concept WritableDenseOf = DenseOf<Y, Scalar> && !std::is_const_v<std::remove_ref
 
 namespace detail {
 
-/// Whether the elements of an expression lie in memory at a constant stride.
+/// Whether the elements of an expression lie in memory at a constant stride, and it says where. (Eigen 3.4's IndexedView
+/// has the flag alone.)
 template <class X>
-inline constexpr bool directly_accessible = (std::remove_cvref_t<X>::Flags & Eigen::DirectAccessBit) != 0;
+inline constexpr bool directly_accessible = (std::remove_cvref_t<X>::Flags & Eigen::DirectAccessBit) != 0 &&
+                                            requires(const std::remove_cvref_t<X>& x) {
+  x.data();
+  x.innerStride();
+  x.outerStride();
+};
 
 /// The view of a directly accessible expression. A single column or row counts as contiguous across the other way.
 template <typename Scalar, class X>
@@ -105,13 +113,39 @@ Input<Scalar, X> read(const X& x) {
   return Input<Scalar, X>(x);
 }
 
-/// Whether two views may share memory. Views interleaved in one block of memory count as sharing it.
+namespace detail {
+
+/// The bytes from a view's first to behind its last, whatever the signs of its strides.
+template <typename Scalar>
+std::array<std::uintptr_t, 2> memory_of(View<Scalar> v) {
+  const auto corner = [&](Index row, Index column) { return reinterpret_cast<std::uintptr_t>(&v(row, column)); };
+  const auto [first, last] =
+      std::minmax({corner(0, 0), corner(v.rows - 1, 0), corner(0, v.columns - 1), corner(v.rows - 1, v.columns - 1)});
+  return {first, last + sizeof(Scalar)};
+}
+
+/// Whether two views are different columns of one row-major block of memory.
+template <typename A, typename B>
+bool other_columns(View<A> a, View<B> b) {
+  if (a.column_stride != 1 || b.column_stride != 1 || a.row_stride != b.row_stride || a.row_stride <= 0) return false;
+  const auto distance = reinterpret_cast<std::intptr_t>(b.data) - reinterpret_cast<std::intptr_t>(a.data);
+  const auto row = static_cast<std::intptr_t>(sizeof(A)) * a.row_stride;
+  const auto shift = ((distance % row) + row) % row;  // of b's first column, from a's, in bytes along a row
+  return shift >= static_cast<std::intptr_t>(sizeof(A)) * a.columns &&
+         shift + static_cast<std::intptr_t>(sizeof(B)) * b.columns <= row;
+}
+
+}  // namespace detail
+
+/// Whether two views may share elements. Exact for blocks of one matrix; where strides differ, views whose memory is
+/// interleaved count as sharing it.
 template <typename A, typename B>
 bool overlap(View<A> a, View<B> b) {
   if (a.size() == 0 || b.size() == 0) return false;
-  const auto first = [](auto v) { return reinterpret_cast<std::uintptr_t>(v.data); };
-  const auto last = [](auto v) { return reinterpret_cast<std::uintptr_t>(&v(v.rows - 1, v.columns - 1)); };
-  return first(a) <= last(b) && first(b) <= last(a);
+  const auto [a_first, a_end] = detail::memory_of(a);
+  const auto [b_first, b_end] = detail::memory_of(b);
+  if (a_end <= b_first || b_end <= a_first) return false;
+  return !detail::other_columns(a, b) && !detail::other_columns(a.transposed(), b.transposed());
 }
 
 /// Whether two views are the same elements in the same places.
@@ -130,7 +164,10 @@ class Output {
   explicit Output(Y& y, const Inputs&... inputs) : target_{y} {
     if constexpr (detail::directly_accessible<Y>) {
       view_ = detail::view_of<Scalar>(y.data(), y);
-      if (!(disturbs(inputs) || ...)) return;
+      overwrites_ = (overlap(view_, View<const Scalar>(inputs)) || ...);
+      if (((!overlap(view_, View<const Scalar>(inputs)) || coincide(view_, View<const Scalar>(inputs))) && ...)) return;
+    } else {
+      overwrites_ = true;  // nobody can tell
     }
     temporary_.resize(y.rows(), y.cols());
     view_ = detail::view_of<Scalar>(temporary_.data(), temporary_);
@@ -141,6 +178,9 @@ class Output {
 
   View<Scalar> view() const { return view_; }
 
+  /// Whether an input may be gone once the output is there.
+  bool overwrites_input() const { return overwrites_; }
+
   void commit() {
     if (!through_temporary_) return;
     if constexpr (std::derived_from<Y, Eigen::ArrayBase<Y>>)
@@ -150,11 +190,10 @@ class Output {
   }
 
  private:
-  bool disturbs(View<const Scalar> input) const { return overlap(view_, input) && !coincide(view_, input); }
-
   Y& target_;
   Matrix<Scalar> temporary_;
   View<Scalar> view_;
+  bool overwrites_ = false;
   bool through_temporary_ = false;
 };
 

@@ -51,7 +51,7 @@ enum class GeluForm {
   tanh    ///< x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))
 };
 
-/// Hendrycks & Gimpel 2016, section 2. The exact form takes Phi from erfc, which keeps the left tail's digits.
+/// Hendrycks & Gimpel 2016, section 2, https://arxiv.org/abs/1606.08415. The exact form takes Phi from erfc, which keeps the left tail's digits.
 struct Gelu {
   static constexpr const char* name = "GELU";
   GeluForm form = GeluForm::exact;
@@ -107,7 +107,7 @@ struct Sigmoid {
   }
 };
 
-/// x * sigmoid(x), also called swish. Elfwing, Uchibe & Doya 2017, equation 10.
+/// x * sigmoid(x), also called swish. Elfwing, Uchibe & Doya 2017, https://arxiv.org/abs/1702.03118.
 struct Silu {
   static constexpr const char* name = "SiLU";
   template <typename Scalar>
@@ -137,6 +137,7 @@ struct Tanh {
 /// y = f(x). y may be x.
 template <typename Scalar, class Function>
 void activation_forward(View<const Scalar> x, const Function& f, View<Scalar> y) {
+  if (x.column_stride != 1 && x.row_stride == 1) return activation_forward(x.transposed(), f, y.transposed());
   const RowChunks chunks(x.rows, x.columns);
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
     with_strides(
@@ -154,6 +155,8 @@ void activation_forward(View<const Scalar> x, const Function& f, View<Scalar> y)
 /// dx = dy f'(x). dx may be x or dy.
 template <typename Scalar, class Function>
 void activation_backward(View<const Scalar> x, View<const Scalar> dy, const Function& f, View<Scalar> dx) {
+  if (x.column_stride != 1 && x.row_stride == 1)
+    return activation_backward(x.transposed(), dy.transposed(), f, dx.transposed());
   const RowChunks chunks(x.rows, x.columns);
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
     with_strides(

@@ -83,7 +83,10 @@ void dropout(View<const Scalar> x, const MaskKey& key, Scalar scale, View<Scalar
             for (Index l = 0; l < lanes; ++l) {
               lane_block[l] = static_cast<std::uint32_t>(row_block);
               lane_row[l] = static_cast<std::uint32_t>(row);
-              if (++row_block == row_blocks) row_block = 0, ++row;
+              if (++row_block == row_blocks) {
+                row_block = 0;
+                ++row;
+              }
             }
             std::uint16_t halves[detail::mask_lanes][detail::mask_columns];
             detail::mask_halves(key, lane_block, lane_row, halves);

@@ -11,7 +11,7 @@
 namespace evenkeel::kernels {
 
 /// y = weight * (x - mean) / sqrt(variance + epsilon) + bias, with mean and biased variance of each row.
-/// Ba, Kiros & Hinton 2016, equation 3, plus epsilon. Keeps the moments of each row where `kept` is given. y may be x.
+/// Ba, Kiros & Hinton 2016, equations 3 and 4, plus epsilon. Keeps the moments of each row where `kept` is given. y may be x.
 template <typename Scalar>
 void layer_norm_forward(View<const Scalar> x, const Scalar* weight, const Scalar* bias, double epsilon, View<Scalar> y,
                         RowMoments<Scalar>* kept = nullptr) {

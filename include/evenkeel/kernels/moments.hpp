@@ -1,7 +1,7 @@
 #pragma once
 
 #include <array>
-#include <cmath>        // sqrt, abs, frexp, ldexp
+#include <cmath>        // sqrt, hypot, abs, frexp, ldexp
 #include <cstddef>      // size_t
 #include <type_traits>  // integral_constant
 
@@ -18,7 +18,7 @@ using UnitStride = std::integral_constant<Index, 1>;
 /// Calls body with UnitStride where every stride is one, and with the run-time strides otherwise.
 template <class Body, class... Strides>
 decltype(auto) with_strides(const Body& body, Strides... strides) {
-  if (((strides == 1) && ...)) return body(((void)strides, UnitStride{})...);
+  if ((true && ... && (strides == 1))) return body(((void)strides, UnitStride{})...);
   return body(strides...);
 }
 
@@ -78,7 +78,8 @@ Scalar range_scale(const Scalar* x, Index count, Stride stride) {
 }  // namespace detail
 
 /// Mean and biased variance of a row in two passes while it is in cache. The second pass also sums x - mean, which corrects
-/// both (Chan, Golub & LeVeque 1983, "Algorithms for computing the sample variance", equation 1.7). A row whose squares
+/// both (for the variance: the corrected two-pass algorithm of Chan, Golub & LeVeque 1983, "Algorithms for computing the
+/// sample variance"). A row whose squares
 /// leave the range of the accumulator is scaled by a power of two first.
 template <typename Scalar, class Stride>
 RowMoments<Scalar> row_moments(const Scalar* x, Index count, Stride stride, double epsilon) {
@@ -108,7 +109,10 @@ RowMoments<Scalar> row_moments(const Scalar* x, Index count, Stride stride, doub
     moments = scaled_moments(scale);
   }
   const Sum mean = moments.mean / scale;
-  const Sum inverse = scale / std::sqrt(moments.variance + static_cast<Sum>(epsilon) * scale * scale);
+  // Where the row was scaled, epsilon times the square of the scale might be too small for the type.
+  const auto added = static_cast<Sum>(epsilon);
+  const Sum inverse = 1 / (scale == 1 ? std::sqrt(moments.variance + added)
+                                      : std::hypot(std::sqrt(moments.variance) / scale, std::sqrt(added)));
   RowMoments<Scalar> result;
   result.mean = static_cast<Scalar>(mean);
   result.mean_residual = static_cast<Scalar>((mean - static_cast<Sum>(result.mean)) + moments.residual / scale);

@@ -2,12 +2,13 @@
 
 #include <Eigen/Core>  // the product itself
 
-#include <algorithm>  // min
+#include <algorithm>  // min, fill
 #include <cstddef>    // size_t
 
-#include "evenkeel/core/parallel.hpp"  // parallel_for
-#include "evenkeel/core/types.hpp"     // Index
-#include "evenkeel/core/view.hpp"      // View
+#include "evenkeel/core/parallel.hpp"    // parallel_for
+#include "evenkeel/core/types.hpp"       // Index
+#include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/moments.hpp"  // with_strides
 
 /// Matrix products on views of any strides. Eigen's product does the arithmetic, on blocks whose largest size is known at
 /// compile time: so it packs on the stack and never allocates (a dynamic product of 16 x 391 x 64 doubles would), starts no
@@ -31,40 +32,48 @@ View<Scalar> block(View<Scalar> view, Index row, Index column, Index rows, Index
   return {&view(row, column), rows, columns, view.row_stride, view.column_stride};
 }
 
-/// Calls body with a block as an Eigen map of unit inner stride, copied to the stack if it has none.
+/// The block as it is, or, where neither stride is one, copied into `room`.
+template <typename Scalar>
+View<const Scalar> with_unit_stride(View<const Scalar> view, Scalar* room) {
+  if (view.column_stride == 1 || view.row_stride == 1) return view;
+  const View<Scalar> copy{room, view.rows, view.columns, view.columns, 1};
+  for (Index i = 0; i < view.rows; ++i)
+    for (Index j = 0; j < view.columns; ++j) copy(i, j) = view(i, j);
+  return copy;
+}
+
+/// Calls body with a block, one of whose strides is one, as an Eigen map.
 template <int MaxRows, int MaxColumns, typename Scalar, class Body>
 void with_block_map(View<const Scalar> view, const Body& body) {
-  if (view.column_stride == 1) {
+  if (view.column_stride == 1)
     body(BlockMap<Scalar, Eigen::RowMajor, MaxRows, MaxColumns>(view.data, view.rows, view.columns,
                                                                 Eigen::OuterStride<>(view.row_stride)));
-  } else if (view.row_stride == 1) {
+  else
     body(BlockMap<Scalar, Eigen::ColMajor, MaxRows, MaxColumns>(view.data, view.rows, view.columns,
                                                                 Eigen::OuterStride<>(view.column_stride)));
-  } else {
-    Scalar copy[static_cast<std::size_t>(MaxRows * MaxColumns)];
-    for (Index i = 0; i < view.rows; ++i)
-      for (Index j = 0; j < view.columns; ++j) copy[i * view.columns + j] = view(i, j);
-    body(BlockMap<Scalar, Eigen::RowMajor, MaxRows, MaxColumns>(copy, view.rows, view.columns,
-                                                                Eigen::OuterStride<>(view.columns)));
-  }
 }
 
 /// c += a b for blocks of at most the sizes above.
 template <typename Scalar>
 void add_block_product(View<const Scalar> a, View<const Scalar> b, View<Scalar> c) {
   using Result = BlockMatrix<Scalar, Eigen::RowMajor, product_rows, product_columns>;
-  const auto add_to = [&](View<Scalar> target) {
-    Eigen::Map<Result, Eigen::Unaligned, Eigen::OuterStride<>> result(target.data, target.rows, target.columns,
-                                                                      Eigen::OuterStride<>(target.row_stride));
-    with_block_map<product_rows, product_depth>(a, [&](const auto& left) {
-      with_block_map<product_depth, product_columns>(b, [&](const auto& right) { result.noalias() += left * right; });
-    });
-  };
-  if (c.column_stride == 1) return add_to(c);
-  Scalar sums[product_rows * product_columns] = {};
-  add_to({sums, c.rows, c.columns, c.columns, 1});
+  constexpr auto size = [](int rows, int columns) { return static_cast<std::size_t>(rows * columns); };
+  Scalar a_room[size(product_rows, product_depth)];
+  Scalar b_room[size(product_depth, product_columns)];
+  Scalar c_room[size(product_rows, product_columns)];
+  a = with_unit_stride(a, a_room);
+  b = with_unit_stride(b, b_room);
+  const bool direct = c.column_stride == 1;
+  const View<Scalar> target = direct ? c : View<Scalar>{c_room, c.rows, c.columns, c.columns, 1};
+  if (!direct) std::fill(c_room, c_room + c.size(), Scalar(0));
+  Eigen::Map<Result, Eigen::Unaligned, Eigen::OuterStride<>> result(target.data, target.rows, target.columns,
+                                                                    Eigen::OuterStride<>(target.row_stride));
+  with_block_map<product_rows, product_depth>(a, [&](const auto& left) {
+    with_block_map<product_depth, product_columns>(b, [&](const auto& right) { result.noalias() += left * right; });
+  });
+  if (direct) return;
   for (Index i = 0; i < c.rows; ++i)
-    for (Index j = 0; j < c.columns; ++j) c(i, j) += sums[i * c.columns + j];
+    for (Index j = 0; j < c.columns; ++j) c(i, j) += target(i, j);
 }
 
 }  // namespace detail
@@ -88,11 +97,27 @@ void add_product(View<const Scalar> a, View<const Scalar> b, View<Scalar> c) {
   });
 }
 
-/// Sets every row of y to the bias, or to zero without one.
+/// Sets every element to zero, in the order of memory.
+template <typename Scalar>
+void set_zero(View<Scalar> y) {
+  if (y.column_stride != 1 && y.row_stride == 1) y = y.transposed();
+  with_strides(
+      [&](auto stride) {
+        for (Index i = 0; i < y.rows; ++i)
+          for (Index j = 0; j < y.columns; ++j) y.row(i)[j * stride] = Scalar(0);
+      },
+      y.column_stride);
+}
+
+/// Sets every row to the bias.
 template <typename Scalar>
 void fill_rows(View<Scalar> y, const Scalar* bias) {
-  for (Index i = 0; i < y.rows; ++i)
-    for (Index j = 0; j < y.columns; ++j) y(i, j) = bias == nullptr ? Scalar(0) : bias[j];
+  with_strides(
+      [&](auto stride) {
+        for (Index i = 0; i < y.rows; ++i)
+          for (Index j = 0; j < y.columns; ++j) y.row(i)[j * stride] = bias[j];
+      },
+      y.column_stride);
 }
 
 }  // namespace evenkeel::kernels

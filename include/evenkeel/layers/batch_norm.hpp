@@ -1,12 +1,12 @@
 #pragma once
 
-#include <algorithm>  // count
-#include <cmath>      // sqrt
-#include <cstdint>    // int64_t
+#include <cmath>     // sqrt
+#include <concepts>  // integral
+#include <cstdint>   // int64_t
 #include <optional>
 
 #include "evenkeel/core/buffer.hpp"         // Buffer
-#include "evenkeel/core/check.hpp"          // positive, fraction, is_finite, features_of
+#include "evenkeel/core/check.hpp"          // positive, fraction, is_finite, size_of
 #include "evenkeel/core/parameter.hpp"      // Parameter, BufferView
 #include "evenkeel/kernels/batch_norm.hpp"  // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"   // LayerBase
@@ -53,10 +53,11 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   static constexpr const char* name = "BatchNorm";
 
   /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
-  explicit BatchNorm(Index features, BatchNormOptions options = {}) : BatchNorm(features, 1, options) {}
-  BatchNorm(Index channels, Index positions, BatchNormOptions options = {})
-      : channels_{detail::features_of<Channels>(channels, name)},
-        positions_{detail::at_least(1, positions, name, "positions")},
+  explicit BatchNorm(Index features, BatchNormOptions options = {}) : BatchNorm(features, Index{1}, options) {}
+  template <std::integral Positions>  // not Index: {} is options, not positions
+  BatchNorm(Index channels, Positions positions, BatchNormOptions options = {})
+      : channels_{detail::size_of<Channels>(channels, name)},
+        positions_{detail::at_least(1, static_cast<Index>(positions), name, "positions")},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels_, Scalar(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels_, Scalar(0), options.affine} {
@@ -65,7 +66,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     reset_running_statistics();
   }
   explicit BatchNorm(BatchNormOptions options = {}) requires(Channels != Eigen::Dynamic)
-      : BatchNorm(Channels, 1, options) {}
+      : BatchNorm(Channels, Index{1}, options) {}
 
   Index channels() const { return channels_; }
   Index positions() const { return positions_; }
@@ -82,7 +83,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   /// Training batches since the start or the last reset.
   std::int64_t batches_tracked() const { return batches_tracked_; }
   /// How often a channel's statistics were NaN or infinite in training and were not taken into the running ones.
-  std::int64_t non_finite_statistics() const { return non_finite_statistics_; }
+  std::int64_t non_finite_statistics() const { return non_finite_.sum(); }
 
   /// Mean 0, variance 1, no batches.
   void reset_running_statistics() {
@@ -90,7 +91,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     running_mean_ = Vector::Zero(size);
     running_variance_ = Vector::Ones(size);
     batches_tracked_ = 0;
-    non_finite_statistics_ = 0;
+    non_finite_ = Counts::Zero(size);
   }
 
   /// Sets what eval normalizes with. Throws UsageError where no statistics are tracked, ShapeError unless both have one
@@ -117,13 +118,8 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     running_variance_ = new_variance;
   }
 
-  Buffers<Scalar> buffers() {
-    if (!options_.track_running_statistics) return {};
-    const auto map = [this](Vector& vector) { return as_map(View<Scalar>{vector.data(), 1, channels_, channels_, 1}); };
-    return {{"running_mean", map(running_mean_)},
-            {"running_var", map(running_variance_)},
-            {"num_batches_tracked", as_map(View<Scalar>{}), &batches_tracked_}};
-  }
+  Buffers<Scalar> buffers() { return buffer_views<Scalar>(*this); }
+  Buffers<const Scalar> buffers() const { return buffer_views<const Scalar>(*this); }
 
   template <Real U>
   BatchNorm<U, Channels> cast() const {
@@ -133,7 +129,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     result.running_mean_ = running_mean_.template cast<U>();
     result.running_variance_ = running_variance_.template cast<U>();
     result.batches_tracked_ = batches_tracked_;
-    result.non_finite_statistics_ = non_finite_statistics_;
+    result.non_finite_ = non_finite_;
     return result;
   }
 
@@ -159,11 +155,19 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   friend class BatchNorm;
   using Sum = Wide<Scalar>;
   using Moments = kernels::ColumnMoments<Sum>;
+  using Counts = Eigen::Array<std::int64_t, 1, Eigen::Dynamic, Eigen::RowMajor>;
 
-  /// The numbers a channel is normalized with.
-  struct Normalization {
-    Scalar mean, mean_residual, inverse_deviation;
+  /// The numbers that a channel's values are normalized with, and their gradients: arrays of one number a channel. The
+  /// first three are kept from forward to backward.
+  struct Numbers {
+    Scalar *mean, *mean_residual, *inverse_deviation, *scale, *mean_dy, *slope;
   };
+  static constexpr Index numbers_a_channel = 6;
+
+  Numbers numbers_in(Scalar* room) const {
+    const auto array = [&](Index k) { return room + k * channels_; };
+    return {array(0), array(1), array(2), array(3), array(4), array(5)};
+  }
 
   static constexpr bool needs_input() { return true; }
 
@@ -172,132 +176,114 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   }
 
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
-    Moments* moments = nullptr;
+    const Moments* moments = nullptr;
     if (uses_batch(mode)) {
-      moments = moments_.resize(kernels::column_moments_room(x.rows, x.columns));
-      take_moments(x, moments);
+      moments = take_moments(x, moments_.resize(kernels::column_moments_room(x.rows, x.columns)));
       if (mode.updates_running_statistics()) update_running_statistics(moments);
     }
     with_batch_statistics_ = moments != nullptr;
-    Normalization* normalization = normalization_.resize(channels_);
-    normalizations(moments, normalization);
-    transform(x, normalization, columns_.resize(4 * x.columns), y);
+    normalize(x, moments, numbers_in(numbers_.resize(numbers_a_channel * channels_)), y);
   }
 
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
-    Moments* moments = nullptr;
-    if (uses_batch(Mode::eval)) {
-      moments = frame.template take_array<Moments>(kernels::column_moments_room(x.rows, x.columns));
-      take_moments(x, moments);
-    }
-    auto* normalization = frame.template take_array<Normalization>(channels_);
-    normalizations(moments, normalization);
-    transform(x, normalization, frame.template take_array<Scalar>(4 * x.columns), y);
+    const Moments* moments = nullptr;
+    if (uses_batch(Mode::eval))
+      moments = take_moments(x, frame.template take_array<Moments>(kernels::column_moments_room(x.rows, x.columns)));
+    normalize(x, moments, numbers_in(frame.template take_array<Scalar>(numbers_a_channel * channels_)), y);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    const Index columns = x.columns;
-    const Normalization* normalization = normalization_.data();
-    Scalar* mean = columns_.resize(5 * columns);
-    Scalar* mean_residual = mean + columns;
-    Scalar* scale = mean + 2 * columns;
-    Scalar* mean_dy = mean + 3 * columns;
-    Scalar* slope = mean + 4 * columns;
-    for (Index j = 0; j < columns; ++j) {
-      const Normalization& channel = normalization[j / positions_];
-      mean[j] = channel.mean;
-      mean_residual[j] = channel.mean_residual;
-      scale[j] = channel.inverse_deviation * weight_.data()[j / positions_];
-    }
-
-    auto* sums = sums_.resize(kernels::column_gradient_sums_room(x.rows, columns));
-    kernels::column_gradient_sums(x, dy, mean, mean_residual, sums);
-    const auto n = static_cast<Sum>(x.rows * positions_);
-    for (Index c = 0; c < channels_; ++c) {
-      kernels::ColumnGradientSums<Sum> sum;
-      for (Index j = c * positions_; j < (c + 1) * positions_; ++j) {
-        sum.dy += sums[j].dy;
-        sum.dy_centred += sums[j].dy_centred;
+    const Numbers numbers = numbers_in(numbers_.data());
+    if (with_batch_statistics_ || options_.affine) {
+      auto* sums = sums_.resize(kernels::column_gradient_sums_room(x.rows, x.columns));
+      if (positions_ == 1)
+        kernels::column_gradient_sums(x, dy, numbers.mean, numbers.mean_residual, sums);
+      else
+        kernels::channel_gradient_sums(x, dy, positions_, numbers.mean, numbers.mean_residual, sums);
+      const auto n = static_cast<Sum>(x.rows * positions_);
+      for (Index c = 0; c < channels_; ++c) {
+        const auto inverse = static_cast<Sum>(numbers.inverse_deviation[c]);
+        numbers.mean_dy[c] = static_cast<Scalar>(sums[c].dy / n);
+        numbers.slope[c] = static_cast<Scalar>(inverse * inverse * (sums[c].dy_centred / n));
+        if (!options_.affine) continue;
+        const Sum dweight = sums[c].dy_centred * inverse;
+        kernels::add_partial_sums(&dweight, 1, 1, 1, accumulate, weight_.gradient().data + c);
+        kernels::add_partial_sums(&sums[c].dy, 1, 1, 1, accumulate, bias_.gradient().data + c);
       }
-      const auto inverse = static_cast<Sum>(normalization[c].inverse_deviation);
-      for (Index j = c * positions_; j < (c + 1) * positions_; ++j) {
-        mean_dy[j] = static_cast<Scalar>(sum.dy / n);
-        slope[j] = static_cast<Scalar>(inverse * inverse * (sum.dy_centred / n));
-      }
-      if (!options_.affine) continue;
-      const Sum dweight = sum.dy_centred * inverse;
-      kernels::add_partial_sums(&dweight, 1, 1, 1, accumulate, weight_.gradient().data + c);
-      kernels::add_partial_sums(&sum.dy, 1, 1, 1, accumulate, bias_.gradient().data + c);
     }
     if (dx.data == nullptr) return;
+    for (Index c = 0; c < channels_; ++c) numbers.scale[c] = numbers.inverse_deviation[c] * weight_.data()[c];
     if (with_batch_statistics_)
-      kernels::transform_column_gradients(x, dy, {mean, mean_residual, scale, mean_dy, slope}, dx);
+      kernels::transform_channel_gradients(
+          x, dy, positions_, {numbers.mean, numbers.mean_residual, numbers.scale, numbers.mean_dy, numbers.slope}, dx);
     else
-      kernels::scale_columns(dy, scale, dx);
+      kernels::scale_channels(dy, positions_, numbers.scale, dx);
   }
 
-  /// The moments of each channel, in the first `channels` of `moments`.
-  void take_moments(View<const Scalar> x, Moments* moments) const {
-    kernels::column_moments(x, moments);
-    if (positions_ == 1) return;
-    for (Index c = 0; c < channels_; ++c) {
-      Moments merged;
-      for (Index j = c * positions_; j < (c + 1) * positions_; ++j) merged.merge(moments[j]);
-      moments[c] = merged;
-    }
+  template <typename S, class Self>
+  static Buffers<S> buffer_views(Self& self) {
+    if (!self.options_.track_running_statistics) return {};
+    const auto map = [&](auto& vector) { return as_map(View<S>{vector.data(), 1, self.channels_, self.channels_, 1}); };
+    return {{"running_mean", map(self.running_mean_)},
+            {"running_var", map(self.running_variance_)},
+            {"num_batches_tracked", as_map(View<S>{}), &self.batches_tracked_}};
   }
 
-  /// From the moments of the batch, or, without them, from the running statistics.
-  void normalizations(const Moments* moments, Normalization* result) const {
+  /// The moments of each channel, in the first `channels` of `room`.
+  const Moments* take_moments(View<const Scalar> x, Moments* room) const {
+    if (positions_ == 1)
+      kernels::column_moments(x, room);
+    else
+      kernels::channel_moments(x, positions_, room);
+    return room;
+  }
+
+  /// With the moments of the batch, or, without them, with the running statistics.
+  void normalize(View<const Scalar> x, const Moments* moments, const Numbers& numbers, View<Scalar> y) const {
     const auto epsilon = static_cast<Sum>(options_.epsilon);
     for (Index c = 0; c < channels_; ++c) {
       const Sum mean = moments ? moments[c].mean : static_cast<Sum>(running_mean_[c]);
       const Sum variance = moments ? moments[c].squares / moments[c].count : static_cast<Sum>(running_variance_[c]);
-      result[c].mean = static_cast<Scalar>(mean);
-      result[c].mean_residual = static_cast<Scalar>(mean - static_cast<Sum>(result[c].mean));
-      result[c].inverse_deviation = static_cast<Scalar>(1 / std::sqrt(variance + epsilon));
+      numbers.mean[c] = static_cast<Scalar>(mean);
+      numbers.mean_residual[c] = static_cast<Scalar>(mean - static_cast<Sum>(numbers.mean[c]));
+      numbers.inverse_deviation[c] = static_cast<Scalar>(1 / std::sqrt(variance + epsilon));
+      numbers.scale[c] = numbers.inverse_deviation[c] * weight_.data()[c];
     }
+    kernels::transform_channels(x, positions_, {numbers.mean, numbers.mean_residual, numbers.scale, bias_.data()}, y);
   }
 
-  void transform(View<const Scalar> x, const Normalization* normalization, Scalar* columns, View<Scalar> y) const {
-    Scalar* mean = columns;
-    Scalar* mean_residual = columns + x.columns;
-    Scalar* scale = columns + 2 * x.columns;
-    Scalar* shift = columns + 3 * x.columns;
-    for (Index j = 0; j < x.columns; ++j) {
-      const Index c = j / positions_;
-      mean[j] = normalization[c].mean;
-      mean_residual[j] = normalization[c].mean_residual;
-      scale[j] = normalization[c].inverse_deviation * weight_.data()[c];
-      shift[j] = bias_.data()[c];
-    }
-    kernels::transform_columns(x, {mean, mean_residual, scale, shift}, y);
+  /// As running statistics: float may not hold what a double does.
+  static bool finite(const Moments& moments) {
+    return detail::is_finite(static_cast<Scalar>(moments.mean)) &&
+           detail::is_finite(static_cast<Scalar>(moments.squares / (moments.count - 1)));
+  }
+
+  /// NonFinite::error, before anything has changed.
+  void check_values(View<const Scalar> x, Mode mode) {
+    if (options_.non_finite != NonFinite::error || !uses_batch(mode) || !mode.updates_running_statistics()) return;
+    Moments* moments = moments_.resize(kernels::column_moments_room(x.rows, x.columns));
+    take_moments(x, moments);
+    for (Index c = 0; c < channels_; ++c)
+      if (!finite(moments[c]))
+        EVENKEEL_THROW(std::invalid_argument, name, "::forward: expected finite statistics in every channel, got mean ",
+                       moments[c].mean, " and variance ", moments[c].squares / moments[c].count, " in channel ", c);
   }
 
   void update_running_statistics(const Moments* moments) {
     if (!options_.track_running_statistics) return;
-    const auto finite = [&](Index c) {  // as running statistics: float may not hold what a double does
-      return detail::is_finite(static_cast<Scalar>(moments[c].mean)) &&
-             detail::is_finite(static_cast<Scalar>(moments[c].squares / (moments[c].count - 1)));
-    };
-    if (options_.non_finite == NonFinite::error)
-      for (Index c = 0; c < channels_; ++c)
-        if (!finite(c))
-          EVENKEEL_THROW(std::invalid_argument, name,
-                         "::forward: expected finite statistics in every channel, got mean ", moments[c].mean,
-                         " and variance ", moments[c].squares / moments[c].count, " in channel ", c);
     ++batches_tracked_;
-    const auto m =
-        static_cast<Sum>(options_.momentum ? *options_.momentum : 1.0 / static_cast<double>(batches_tracked_));
-    const auto average = [m](Scalar& running, Sum batch) {
-      running = static_cast<Scalar>((1 - m) * static_cast<Sum>(running) + m * batch);
-    };
     for (Index c = 0; c < channels_; ++c) {
-      if (!finite(c)) {
-        ++non_finite_statistics_;
+      if (!finite(moments[c])) {
+        ++non_finite_[c];
         if (options_.non_finite == NonFinite::keep_last_good) continue;
       }
+      const bool skips = options_.non_finite == NonFinite::keep_last_good;
+      const auto taken = static_cast<double>(batches_tracked_ - (skips ? non_finite_[c] : 0));
+      const auto m = static_cast<Sum>(options_.momentum ? *options_.momentum : 1 / taken);
+      const auto average = [m](Scalar& running, Sum batch) {
+        running = static_cast<Scalar>((1 - m) * static_cast<Sum>(running) + m * batch);
+      };
       average(running_mean_[c], moments[c].mean);
       average(running_variance_[c], moments[c].squares / (moments[c].count - 1));
     }
@@ -320,19 +306,18 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     return row;
   }
 
-  Index channels_, positions_;                             // >= 1
-  BatchNormOptions options_;                               // checked
-  detail::Parameter<Scalar> weight_;                       // (1, channels), starts at one
-  detail::Parameter<Scalar> bias_;                         // (1, channels), starts at zero
-  Vector running_mean_;                                    // (1, channels), finite unless accepted otherwise
-  Vector running_variance_;                                // (1, channels), unbiased, >= 0
-  std::int64_t batches_tracked_ = 0;                       //
-  std::int64_t non_finite_statistics_ = 0;                 // channels not taken, over all batches
-  bool with_batch_statistics_ = false;                     // in the last forward
-  detail::Buffer<Normalization> normalization_;            // (channels), of the last forward
-  detail::Buffer<Moments> moments_;                        // scratch
-  detail::Buffer<kernels::ColumnGradientSums<Sum>> sums_;  // scratch
-  detail::Buffer<Scalar> columns_;                         // scratch, one number a column each
+  Index channels_, positions_;                              // >= 1
+  BatchNormOptions options_;                                // checked
+  detail::Parameter<Scalar> weight_;                        // (1, channels), starts at one
+  detail::Parameter<Scalar> bias_;                          // (1, channels), starts at zero
+  Vector running_mean_;                                     // (1, channels), finite unless accepted otherwise
+  Vector running_variance_;                                 // (1, channels), unbiased, >= 0
+  std::int64_t batches_tracked_ = 0;                        //
+  Counts non_finite_;                                       // (1, channels), batches whose statistics were not finite
+  bool with_batch_statistics_ = false;                      // in the last forward
+  detail::Buffer<Scalar> numbers_;                          // see Numbers, of the last forward
+  detail::Buffer<Moments> moments_;                         // scratch
+  detail::Buffer<kernels::ChannelGradientSums<Sum>> sums_;  // scratch
 };
 
 }  // namespace evenkeel

@@ -25,7 +25,7 @@ struct DropoutOptions {
 /// Masks   A function of (seed, stream, number of the call, row, column) alone; see kernels::MaskKey. `stream` is
 ///         stream_of(path), the layer's path in the outermost network, and 0 outside any. The threshold is
 ///         T = round(65536 p), at least 1 if p > 0 and at most 65535 if p < 1, and the scale 65536 / (65536 - T), so the
-///         mean is exact. Backward computes the mask again: nothing but the number of the call is kept.
+///         mean is exact. Backward computes the mask again: nothing but these numbers is kept.
 /// Source  Srivastava et al. 2014, section 10, https://jmlr.org/papers/v15/srivastava14a.html; torch.nn.Dropout(p), whose
 ///         p is not rounded and whose masks are others.
 template <Real Scalar_>
@@ -50,8 +50,13 @@ class Dropout final : public LayerBase<Dropout<Scalar_>, Scalar_> {
     seed_ = seed;
     next_call_ = 0;
   }
-  /// Makes the next mask that of call number `call`, counted from 0.
-  void replay(std::uint32_t call) { next_call_ = call; }
+  /// Makes the next mask that of call number `call`, counted from 0. Throws std::invalid_argument for 2^32 - 1, which is
+  /// no call's number.
+  void replay(std::uint32_t call) {
+    if (call > last_call)
+      EVENKEEL_THROW(std::invalid_argument, name, "::replay: expected call <= ", last_call, ", got ", call);
+    next_call_ = call;
+  }
   /// Called by the outermost network with the layer's path in it.
   void set_stream(std::string_view path) { stream_ = stream_of(path); }
 
@@ -85,8 +90,8 @@ class Dropout final : public LayerBase<Dropout<Scalar_>, Scalar_> {
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
     masked_ = mode.draws_masks();
     if (masked_) {
-      call_ = next_call_;
-      next_call_ = call_ >= last_call ? 0 : call_ + 1;
+      mask_ = {seed_, next_call_, stream_, threshold_};
+      next_call_ = next_call_ >= last_call ? 0 : next_call_ + 1;
     }
     run(x, y);
   }
@@ -103,7 +108,7 @@ class Dropout final : public LayerBase<Dropout<Scalar_>, Scalar_> {
     const Scalar scale = threshold_ == everything
                              ? Scalar(0)
                              : static_cast<Scalar>(65536.0 / static_cast<double>(everything - threshold_));
-    kernels::dropout(x, {seed_, call_, stream_, threshold_}, scale, y);
+    kernels::dropout(x, mask_, scale, y);
   }
 
   static void copy(View<const Scalar> x, View<Scalar> y) {
@@ -115,7 +120,7 @@ class Dropout final : public LayerBase<Dropout<Scalar_>, Scalar_> {
   std::uint64_t seed_;           // the key
   std::uint32_t stream_ = 0;     // which layer of the network
   std::uint32_t next_call_ = 0;  // the number of the next mask
-  std::uint32_t call_ = 0;       // the number of the last forward's mask
+  kernels::MaskKey mask_{};      // the last forward's mask
   bool masked_ = false;          // whether the last forward drew one
 };
 

@@ -39,10 +39,12 @@ void check_shape(const char* layer, const char* function, const char* what, Inde
 ///     void run_backward(x, dy, dx, accumulate)                  the same; dx may be without data: then it is not wanted
 ///     void run_infer(x, y, workspace) const
 ///     bool needs_input() const                                  whether run_backward reads x
+///     void check_values(x, mode)                                optional: throws for values it cannot take
 ///
 /// Shapes  input: (batch, features); output and gradients accordingly. Any dense Eigen expression in, any writable Eigen
 ///         object of the right shape out, in either storage order.
 /// Errors  ShapeError for shapes, UsageError for backward before forward; a call that throws leaves the layer as it was.
+///         (One that an inner layer of a network throws for values, not shapes, leaves nothing to differentiate.)
 template <class Derived, Real Scalar_>
 class LayerBase {
  public:
@@ -56,18 +58,19 @@ class LayerBase {
     detail::check_shape(Derived::name, "forward", "output", x.rows(), self().output_features(x.cols()), y);
     const auto input = read<Scalar>(x);
     Output<Scalar, std::remove_reference_t<Y>> output(y, input.view());
-    const bool in_place = overlap(input.view(), View<const Scalar>(output.view()));
-    if (in_place && self().needs_input()) {
+    check_values_of(x, mode);
+    rows_ = x.rows();
+    columns_ = x.cols();
+    pending_ = Pending::none;  // should run_forward throw, there is nothing to differentiate
+    if (output.overwrites_input() && self().needs_input()) {
       Matrix<Scalar>& saved = input_.get(x.rows(), x.cols());
       saved = as_map(input.view());
       self().run_forward(detail::view_of<const Scalar>(saved.data(), saved), output.view(), mode);
     } else {
       self().run_forward(input.view(), output.view(), mode);
     }
+    pending_ = output.overwrites_input() ? Pending::in_place : Pending::given_input;
     output.commit();
-    pending_ = in_place ? Pending::in_place : Pending::given_input;
-    rows_ = x.rows();
-    columns_ = x.cols();
   }
 
   /// Writes d loss / d input into dx and sets (or adds to) the gradients of the parameters. x is what forward was given;
@@ -98,9 +101,9 @@ class LayerBase {
   template <DenseOf<Scalar> X>
   const Matrix<Scalar>& forward(const X& x, Mode mode) {
     self().check_input(x.rows(), x.cols(), mode, "forward");
-    const auto given = read<Scalar>(x);
+    check_values_of(x, mode);
     Matrix<Scalar>& input = input_.get(x.rows(), x.cols());
-    input = as_map(given.view());
+    input = x;
     Matrix<Scalar>& output = output_.get(x.rows(), self().output_features(x.cols()));
     forward(input, output, mode);
     pending_ = Pending::own_input;
@@ -120,7 +123,9 @@ class LayerBase {
     View<const Scalar> input{nullptr, rows_, columns_, columns_, 1};
     if (self().needs_input()) input = kept_input();
     Matrix<Scalar>& dx = input_gradient_.get(rows_, columns_);
-    self().run_backward(input, delta.view(), detail::view_of<Scalar>(dx.data(), dx), accumulate);
+    Output<Scalar, Matrix<Scalar>> output(dx, delta.view());
+    self().run_backward(input, delta.view(), output.view(), accumulate);
+    output.commit();
     return dx;
   }
 
@@ -154,6 +159,12 @@ class LayerBase {
 
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
+
+  template <class X>
+  void check_values_of([[maybe_unused]] const X& x, [[maybe_unused]] Mode mode) {
+    if constexpr (requires(Derived & derived, View<const Scalar> view) { derived.check_values(view, mode); })
+      self().check_values(read<Scalar>(x).view(), mode);
+  }
 
   template <class DY>
   void check_output_gradient(const DY& dy, const char* function) const {

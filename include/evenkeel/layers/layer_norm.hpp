@@ -1,7 +1,7 @@
 #pragma once
 
 #include "evenkeel/core/buffer.hpp"         // Buffer
-#include "evenkeel/core/check.hpp"          // positive, features_of
+#include "evenkeel/core/check.hpp"          // positive, size_of
 #include "evenkeel/core/parameter.hpp"      // Parameter
 #include "evenkeel/kernels/layer_norm.hpp"  // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"   // LayerBase
@@ -21,7 +21,7 @@ struct LayerNormOptions {
 ///
 /// Shapes  input, output and their gradients: (batch, features); weight, bias: (1, features), starting at one and zero.
 /// Modes   all compute the same.
-/// Source  Ba, Kiros & Hinton 2016, equation 3, https://arxiv.org/abs/1607.06450; torch.nn.LayerNorm(features).
+/// Source  Ba, Kiros & Hinton 2016, equations 3 and 4, https://arxiv.org/abs/1607.06450; torch.nn.LayerNorm(features).
 template <Real Scalar_, int Features = Eigen::Dynamic>
 class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> {
  public:
@@ -30,7 +30,7 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
 
   /// Throws std::invalid_argument if features < 1 or epsilon is not a positive finite number.
   explicit LayerNorm(Index features, LayerNormOptions options = {})
-      : features_{detail::features_of<Features>(features, name)},
+      : features_{detail::size_of<Features>(features, name)},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, features_, Scalar(1), options.weight},
         bias_{"bias", ParameterKind::norm_shift, 1, features_, Scalar(0), options.bias} {

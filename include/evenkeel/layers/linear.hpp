@@ -3,6 +3,7 @@
 #include <cmath>    // sqrt
 #include <cstdint>  // uint64_t
 #include <string>
+#include <utility>  // as_const
 
 #include "evenkeel/core/buffer.hpp"        // Buffer
 #include "evenkeel/core/check.hpp"         // at_least, not_negative
@@ -51,7 +52,7 @@ inline constexpr Init Init::he{Init::Kind::he, 0};
 struct LinearOptions {
   bool bias = true;           ///< Whether there is a bias to learn; else it is zero.
   Init init = Init::uniform;  ///< PyTorch's default.
-  std::uint64_t seed = 0;     ///< Of the start. Layers of equal seed, path and size start equal.
+  std::uint64_t seed = 0;     ///< Of the start. Layers of equal seed, path and size start equal: give each its own.
   std::string path = {};      ///< Part of the names of the start's random streams.
 };
 
@@ -63,6 +64,7 @@ struct LinearOptions {
 /// Modes   all compute the same.
 /// Start   The weight is drawn row by row from RandomStream(seed, stream_of("weight")), the bias from
 ///         RandomStream(seed, stream_of("bias")); with a path, from "path.weight" and "path.bias".
+/// Before BatchNorm a bias has no effect: `.bias = false`.
 /// Source  torch.nn.Linear(in, out). The weights of one input lie together in memory; `value` shows them as (out, in).
 template <Real Scalar_, int In = Eigen::Dynamic, int Out = Eigen::Dynamic>
 class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
@@ -72,8 +74,8 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   /// Throws std::invalid_argument if in < 1 or out < 1.
   Linear(Index in, Index out, LinearOptions options = {})
-      : in_{size_of<In>(in, "in")},
-        out_{size_of<Out>(out, "out")},
+      : in_{detail::size_of<In>(in, name, "in")},
+        out_{detail::size_of<Out>(out, name, "out")},
         options_{options},
         weight_{"weight", ParameterKind::weight, out_, in_, Scalar(0), true, detail::Layout::columns_together},
         bias_{"bias", ParameterKind::bias, 1, out_, Scalar(0), options.bias} {
@@ -112,14 +114,6 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   static constexpr bool needs_input() { return true; }
 
-  template <int Fixed>
-  static Index size_of(Index size, const char* what) {
-    if (Fixed != Eigen::Dynamic && size != Fixed)
-      EVENKEEL_THROW(std::invalid_argument, name, ": expected ", what, " = ", Fixed,
-                     ", fixed by the template argument, got ", size);
-    return detail::at_least(1, size, name, what);
-  }
-
   std::string path_to(const char* parameter) const {
     return options_.path.empty() ? parameter : options_.path + "." + parameter;
   }
@@ -133,7 +127,7 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
     const View<Scalar> dweight = weight_.gradient();
-    if (accumulate == Accumulate::no) kernels::fill_rows(dweight, static_cast<const Scalar*>(nullptr));
+    if (accumulate == Accumulate::no) kernels::set_zero(dweight);
     kernels::add_product(View<const Scalar>(x).transposed(), dy, dweight.transposed());
     if (bias_.present()) {
       Wide<Scalar>* sums = bias_sums_.resize(out_);
@@ -145,7 +139,7 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
     if (dx.data == nullptr) return;
     const bool apart = !overlap(dy, View<const Scalar>(dx));
     const View<Scalar> target = apart ? dx : copy_.matrix(dx.rows, dx.columns);
-    kernels::fill_rows(target, static_cast<const Scalar*>(nullptr));
+    kernels::set_zero(target);
     kernels::add_product(dy, std::as_const(weight_).value(), target);
     if (!apart) as_map(dx) = as_map(target);
   }

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "evenkeel/core/buffer.hpp"        // Buffer
-#include "evenkeel/core/check.hpp"         // positive, features_of
+#include "evenkeel/core/check.hpp"         // positive, size_of
 #include "evenkeel/core/parameter.hpp"     // Parameter
 #include "evenkeel/kernels/rms_norm.hpp"   // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"  // LayerBase
@@ -30,7 +30,7 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
 
   /// Throws std::invalid_argument if features < 1 or epsilon is not a positive finite number.
   explicit RMSNorm(Index features, RMSNormOptions options = {})
-      : features_{detail::features_of<Features>(features, name)},
+      : features_{detail::size_of<Features>(features, name)},
         options_{options},
         weight_{"weight",
                 ParameterKind::norm_scale,

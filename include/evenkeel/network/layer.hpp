@@ -20,7 +20,8 @@ namespace evenkeel {
 ///     output_features(input_features) const     how many columns come out
 ///     copyable                                  a copy shares nothing
 ///
-/// x, y, dy, dx are Eigen maps of run-time strides (StridedMap). Optional, used where present:
+/// x, y, dy, dx are Eigen maps of run-time strides (StridedMap). They do not overlap, except in a network of one layer, which
+/// hands on what it is given: there y may be x in infer, and dx may be dy. Optional, used where present:
 ///
 ///     backward(x, dy, dx, accumulate)           required of a layer with parameters for Accumulate::yes
 ///     backward_parameters(x, dy, accumulate)    for a first layer, whose input gradient nobody wants

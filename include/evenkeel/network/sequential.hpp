@@ -16,7 +16,7 @@ namespace evenkeel {
 ///
 /// Shapes  input: that of the first layer; output: that of the last. Throws ShapeError where two neighbours do not fit.
 /// Modes   handed to every layer.
-/// Copies of the layers are taken. `Sequential{inner}` is C++'s copy; a network around one network: sequential(inner).
+/// Copies of the layers are taken; Linear layers of equal size want seeds of their own. `Sequential{inner}` is C++'s copy; a network around one network: sequential(inner).
 template <Layer... Layers>
 class Sequential final
     : public Chain<Sequential<Layers...>, typename std::tuple_element_t<0, std::tuple<Layers...>>::Scalar> {
@@ -80,6 +80,9 @@ class Sequential final
 
   std::tuple<Layers...> layers_;
 };
+
+template <Layer... Layers>
+Sequential(Layers...) -> Sequential<Layers...>;
 
 /// The network of these layers; of one network, a network that contains it.
 template <Layer... Layers>
