@@ -87,6 +87,15 @@ struct BufferView {
   Count* count;
 };
 
+/// The view of a parameter that a layer of one's own keeps in two Eigen matrices of the same shape, const or not.
+template <class M>
+auto parameter_view(std::string name, M& value, M& gradient, ParameterKind kind) {
+  using Plain = typename M::Scalar;
+  using Scalar = std::conditional_t<std::is_const_v<M>, const Plain, Plain>;
+  return ParameterView<Scalar>(std::move(name), as_map(detail::view_of<Scalar>(value.data(), value)),
+                               as_map(detail::view_of<Scalar>(gradient.data(), gradient)), kind);
+}
+
 template <typename Scalar>
 using Parameters = std::vector<ParameterView<Scalar>>;
 template <typename Scalar>

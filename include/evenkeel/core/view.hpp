@@ -2,7 +2,7 @@
 
 #include <algorithm>  // minmax
 #include <array>
-#include <concepts>     // derived_from
+#include <concepts>     // same_as
 #include <cstdint>      // uintptr_t
 #include <type_traits>  // conditional_t
 
@@ -45,13 +45,22 @@ StridedMap<Scalar> as_map(View<Scalar> view) {
           Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>(view.row_stride, view.column_stride)};
 }
 
+namespace detail {
+
+// Asked this way because vector.head(n) derives from the DenseBase of another type, the block that it is.
+template <class D>
+void takes_dense(const Eigen::DenseBase<D>&);
+template <class D>
+void takes_array(const Eigen::ArrayBase<D>&);
+
+}  // namespace detail
+
 /// A dense Eigen expression with elements of this type.
 template <class X, typename Scalar>
-concept DenseOf = requires {
-  typename std::remove_cvref_t<X>::Scalar;
-}
-&&std::derived_from<std::remove_cvref_t<X>, Eigen::DenseBase<std::remove_cvref_t<X>>>&&
-    std::same_as<typename std::remove_cvref_t<X>::Scalar, Scalar>;
+concept DenseOf = requires(const std::remove_cvref_t<X>& x) {
+  detail::takes_dense(x);
+  requires std::same_as<typename std::remove_cvref_t<X>::Scalar, Scalar>;
+};
 
 /// A dense Eigen object with elements of this type that can be written to, temporary blocks included.
 template <class Y, typename Scalar>
@@ -183,7 +192,7 @@ class Output {
 
   void commit() {
     if (!through_temporary_) return;
-    if constexpr (std::derived_from<Y, Eigen::ArrayBase<Y>>)
+    if constexpr (requires { detail::takes_array(target_); })
       target_ = temporary_.array();
     else
       target_ = temporary_;

@@ -22,7 +22,9 @@ struct SoftmaxRow {
   }
 
   /// log(softmax). The largest is taken off first: adding it to the log of the sum would round the log away.
-  Wide<Scalar> log_probability(Scalar logit) const { return static_cast<Wide<Scalar>>(logit - largest) - log_sum; }
+  Wide<Scalar> log_probability(Scalar logit) const {
+    return (static_cast<Wide<Scalar>>(logit) - static_cast<Wide<Scalar>>(largest)) - log_sum;
+  }
   Scalar probability(Scalar logit) const {
     return static_cast<Scalar>(static_cast<Wide<Scalar>>(std::exp(logit - largest)) / sum);
   }

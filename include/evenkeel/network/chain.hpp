@@ -30,64 +30,52 @@ class Chain : public LayerBase<Derived, Scalar_> {
   Parameters<const Scalar> parameters() const { return collect<Parameters<const Scalar>>(self()); }
 
   /// All running statistics and counters, named likewise.
-  Buffers<Scalar> buffers() {
-    Buffers<Scalar> all;
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.buffers(); }) append(all, layer.buffers(), i);
-      });
-    return all;
-  }
+  Buffers<Scalar> buffers() { return collect_buffers<Buffers<Scalar>>(self()); }
+  Buffers<const Scalar> buffers() const { return collect_buffers<Buffers<const Scalar>>(self()); }
 
   Index output_features(Index features) const {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](const auto& layer) { features = layer.output_features(features); });
+    each(self(), [&](const auto& layer, Index) { features = layer.output_features(features); });
     return features;
   }
 
   /// Tells each layer its place: layer i of the outermost network has the path "i", inside another network "path.i".
   void set_stream(std::string_view path) {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.set_stream(path); })
-          layer.set_stream(path.empty() ? std::to_string(i) : std::string(path) + "." + std::to_string(i));
-      });
+    each(self(), [&](auto& layer, Index i) {
+      if constexpr (requires { layer.set_stream(path); })
+        layer.set_stream(path.empty() ? std::to_string(i) : std::string(path) + "." + std::to_string(i));
+    });
   }
 
   /// Starts a new sequence of masks in every layer that draws any.
   void reseed(std::uint64_t seed) {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.reseed(seed); }) layer.reseed(seed);
-      });
+    each(self(), [&](auto& layer, Index) {
+      if constexpr (requires { layer.reseed(seed); }) layer.reseed(seed);
+    });
   }
   /// Makes the next mask of every layer that of call number `call`, counted from 0.
   void replay(std::uint32_t call) {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.replay(call); }) layer.replay(call);
-      });
+    each(self(), [&](auto& layer, Index) {
+      if constexpr (requires { layer.replay(call); }) layer.replay(call);
+    });
   }
 
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](const auto& layer) {
-        if constexpr (requires { layer.check_input(rows, columns, mode, function); })
-          layer.check_input(rows, columns, mode, function);
-        columns = layer.output_features(columns);
-      });
+    each(self(), [&](const auto& layer, Index) {
+      if constexpr (requires { layer.check_input(rows, columns, mode, function); })
+        layer.check_input(rows, columns, mode, function);
+      columns = layer.output_features(columns);
+    });
   }
 
   /// Throws UsageError where a layer with parameters cannot add to their gradients.
   void check_accumulation() const {
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&]<class L>(const L& layer) {
-        if constexpr (requires { layer.check_accumulation(); })
-          layer.check_accumulation();
-        else if constexpr (requires(L & each) { each.parameters(); } && !Accumulates<L>)
-          EVENKEEL_THROW(UsageError, Derived::name, "::backward: expected layer ", i, " (", name_of(layer),
-                         ") to take Accumulate::yes, got one without backward(x, dy, dx, accumulate)");
-      });
+    each(self(), [&]<class L>(const L& layer, Index i) {
+      if constexpr (requires { layer.check_accumulation(); })
+        layer.check_accumulation();
+      else if constexpr (requires(L & each) { each.parameters(); } && !Accumulates<L>)
+        EVENKEEL_THROW(UsageError, Derived::name, "::backward: expected layer ", i, " (", name_of(layer),
+                       ") to take Accumulate::yes, got one without backward(x, dy, dx, accumulate)");
+    });
   }
 
  protected:
@@ -96,17 +84,16 @@ class Chain : public LayerBase<Derived, Scalar_> {
   /// To be called at the end of the constructor. Throws ShapeError where two layers do not fit.
   void join() {
     Index features = -1;  // unknown until a layer fixes it
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.input_features(); }) {
-          const Index expected = layer.input_features();
-          if (features >= 0 && expected >= 0 && features != expected)
-            EVENKEEL_THROW(ShapeError, Derived::name, ": layer ", i - 1, " (", layer_name(i - 1), ") gives ", features,
-                           " features, but layer ", i, " (", layer_name(i), ") expects ", expected);
-          if (expected >= 0) features = expected;
-        }
-        if (features >= 0) features = layer.output_features(features);
-      });
+    each(self(), [&](auto& layer, Index i) {
+      if constexpr (requires { layer.input_features(); }) {
+        const Index expected = layer.input_features();
+        if (features >= 0 && expected >= 0 && features != expected)
+          EVENKEEL_THROW(ShapeError, Derived::name, ": layer ", i - 1, " (", layer_name(i - 1), ") gives ", features,
+                         " features, but layer ", i, " (", layer_name(i), ") expects ", expected);
+        if (expected >= 0) features = expected;
+      }
+      if (features >= 0) features = layer.output_features(features);
+    });
     self().set_stream("");
   }
 
@@ -117,6 +104,12 @@ class Chain : public LayerBase<Derived, Scalar_> {
   const Derived& self() const { return static_cast<const Derived&>(*this); }
   Index count() const { return self().layer_count(); }
 
+  /// Calls f(layer, i) for every layer from the first to the last.
+  template <class Self, class F>
+  static void each(Self& self, const F& f) {
+    for (Index i = 0; i < self.layer_count(); ++i) self.visit(i, [&](auto& layer) { f(layer, i); });
+  }
+
   std::string layer_name(Index i) const {
     std::string name;
     self().visit(i, [&](const auto& layer) { name = name_of(layer); });
@@ -126,10 +119,23 @@ class Chain : public LayerBase<Derived, Scalar_> {
   template <class Views, class Self>
   static Views collect(Self& self) {
     Views all;
-    for (Index i = 0; i < self.layer_count(); ++i)
-      self.visit(i, [&](auto& layer) {
-        if constexpr (requires { layer.parameters(); }) append(all, layer.parameters(), i);
-      });
+    each(self, [&]<class L>(L& layer, Index i) {
+      if constexpr (requires { layer.parameters(); })
+        append(all, layer.parameters(), i);
+      else
+        static_assert(
+            !requires(std::remove_const_t<L> & changeable) { changeable.parameters(); },
+            "a layer with parameters() needs parameters() const too, for const networks and the summary");
+    });
+    return all;
+  }
+
+  template <class Views, class Self>
+  static Views collect_buffers(Self& self) {
+    Views all;
+    each(self, [&](auto& layer, Index i) {
+      if constexpr (requires { layer.buffers(); }) append(all, layer.buffers(), i);
+    });
     return all;
   }
 
@@ -146,14 +152,13 @@ class Chain : public LayerBase<Derived, Scalar_> {
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
     activations_.resize(static_cast<std::size_t>(count()));
     View<const Scalar> input = x;
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](auto& layer) {
-        Activation& activation = activations_[static_cast<std::size_t>(i)];
-        activation.features = layer.output_features(input.columns);
-        const View<Scalar> output = i + 1 == count() ? y : activation.values.matrix(x.rows, activation.features);
-        layer.forward(as_map(input), as_map(output), mode);
-        input = output;
-      });
+    each(self(), [&](auto& layer, Index i) {
+      Activation& activation = activations_[static_cast<std::size_t>(i)];
+      activation.features = layer.output_features(input.columns);
+      const View<Scalar> output = i + 1 == count() ? y : activation.values.matrix(x.rows, activation.features);
+      layer.forward(as_map(input), as_map(output), mode);
+      input = output;
+    });
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
@@ -183,23 +188,21 @@ class Chain : public LayerBase<Derived, Scalar_> {
     typename Workspace<Scalar>::Frame frame(workspace);
     Index widest = 0;
     Index features = x.columns;
-    for (Index i = 0; i + 1 < count(); ++i)
-      self().visit(i, [&](const auto& layer) {
-        features = layer.output_features(features);
-        widest = (std::max)(widest, features);
-      });
+    each(self(), [&](const auto& layer, Index) {
+      features = layer.output_features(features);
+      widest = (std::max)(widest, features);
+    });
     const std::array<View<Scalar>, 2> room = {frame.take(x.rows, widest), frame.take(x.rows, widest)};
     View<const Scalar> input = x;
-    for (Index i = 0; i < count(); ++i)
-      self().visit(i, [&](const auto& layer) {
-        View<Scalar> output = y;
-        if (i + 1 < count()) {
-          const Index columns = layer.output_features(input.columns);
-          output = {room[static_cast<std::size_t>(i % 2)].data, x.rows, columns, columns, 1};
-        }
-        layer.infer(as_map(input), as_map(output), workspace);
-        input = output;
-      });
+    each(self(), [&](const auto& layer, Index i) {
+      View<Scalar> output = y;
+      if (i + 1 < count()) {
+        const Index columns = layer.output_features(input.columns);
+        output = {room[static_cast<std::size_t>(i % 2)].data, x.rows, columns, columns, 1};
+      }
+      layer.infer(as_map(input), as_map(output), workspace);
+      input = output;
+    });
   }
 
   struct Activation {

@@ -25,7 +25,9 @@ namespace evenkeel {
 ///
 ///     backward(x, dy, dx, accumulate)           required of a layer with parameters for Accumulate::yes
 ///     backward_parameters(x, dy, accumulate)    for a first layer, whose input gradient nobody wants
-///     parameters(), buffers()                   vectors of ParameterView, BufferView
+///     parameters(), parameters() const          a vector of ParameterView<Scalar>, of ParameterView<const Scalar>; see
+///                                               parameter_view
+///     buffers(), buffers() const                the same of BufferView
 ///     set_stream(path)                          told its place in the outermost network, for random numbers
 ///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
 ///     input_features() const                    checked against the layer before when a network is made

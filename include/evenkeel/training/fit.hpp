@@ -46,7 +46,7 @@ class TargetBatch {
   explicit TargetBatch(const Targets& targets) : targets_{targets} {
     if constexpr (labels) {
       all_.reserve(static_cast<std::size_t>(label_count(targets)));
-      for_each_label(targets, [&](Index, std::int64_t label) { all_.push_back(label); });
+      for_each_label(targets, [&](Index, auto label) { all_.push_back(static_cast<std::int64_t>(label)); });
     }
   }
 

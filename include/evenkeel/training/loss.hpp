@@ -5,7 +5,8 @@
 #include <cstddef>   // size_t
 #include <cstdint>   // int64_t
 #include <optional>
-#include <ranges>  // contiguous_range
+#include <ranges>   // contiguous_range
+#include <utility>  // cmp_less, cmp_equal
 
 #include "evenkeel/core/buffer.hpp"        // MatrixCache
 #include "evenkeel/core/check.hpp"         // fraction
@@ -33,10 +34,6 @@ enum class Reduction { mean, sum };
 
 namespace detail {
 
-template <class D>
-void takes_dense(const Eigen::DenseBase<D>&);
-
-/// Also vector.head(n), which derives from the DenseBase of the block that it is.
 template <class L>
 concept DenseLabels = requires(const L& labels) {
   takes_dense(labels);
@@ -52,16 +49,16 @@ concept Labels = detail::DenseLabels<L> ||
 
 namespace detail {
 
-/// Calls body(row, label as std::int64_t) for every label. Eigen vectors may have any stride.
+/// Calls body(row, label) for every label, promoted as + does (char and bool are no numbers to compare). Eigen vectors may
+/// have any stride.
 template <Labels L, class Body>
 void for_each_label(const L& labels, const Body& body) {
   if constexpr (DenseLabels<L>) {
     const bool is_row = labels.rows() == 1;
-    for (Index i = 0; i < labels.size(); ++i)
-      body(i, static_cast<std::int64_t>(is_row ? labels.coeff(0, i) : labels.coeff(i, 0)));
+    for (Index i = 0; i < labels.size(); ++i) body(i, +(is_row ? labels.coeff(0, i) : labels.coeff(i, 0)));
   } else {
     Index i = 0;
-    for (const auto label : labels) body(i++, static_cast<std::int64_t>(label));
+    for (const auto label : labels) body(i++, +label);
   }
 }
 
@@ -119,7 +116,7 @@ class SoftmaxCrossEntropy {
     const auto smoothing = static_cast<Wide<Scalar>>(options_.label_smoothing);
     const auto share = static_cast<Scalar>(smoothing / static_cast<Wide<Scalar>>(classes));
     Wide<Scalar> total = 0;
-    detail::for_each_label(labels, [&](Index i, std::int64_t label) {
+    detail::for_each_label(labels, [&](Index i, auto label) {
       if (ignores(label)) {
         gradient.row(i).setZero();
         return;
@@ -145,7 +142,10 @@ class SoftmaxCrossEntropy {
   }
 
  private:
-  bool ignores(std::int64_t label) const { return options_.ignored_label == label; }
+  template <class Label>
+  bool ignores(Label label) const {
+    return options_.ignored_label && std::cmp_equal(label, *options_.ignored_label);
+  }
 
   /// The number of examples that count.
   template <Labels L>
@@ -157,10 +157,10 @@ class SoftmaxCrossEntropy {
       EVENKEEL_THROW(ShapeError, name, ": expected one label for each of ", rows, " rows, got ",
                      detail::label_count(labels));
     Index counted = 0;
-    detail::for_each_label(labels, [&](Index i, std::int64_t label) {
+    detail::for_each_label(labels, [&](Index i, auto label) {
       if (ignores(label)) return;
       ++counted;
-      if (label < 0 || label >= classes)
+      if (std::cmp_less(label, 0) || !std::cmp_less(label, classes))
         EVENKEEL_THROW(ShapeError, name, ": expected labels in [0, ", classes, "), got ", label, " in row ", i);
     });
     return counted;
