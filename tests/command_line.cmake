@@ -1,0 +1,11 @@
+# Sets command to what follows -- in the arguments of cmake -P.
+set(command "")
+set(seen FALSE)
+math(EXPR last "${CMAKE_ARGC} - 1")
+foreach(i RANGE ${last})
+  if(seen)
+    list(APPEND command "${CMAKE_ARGV${i}}")
+  elseif(CMAKE_ARGV${i} STREQUAL "--")
+    set(seen TRUE)
+  endif()
+endforeach()

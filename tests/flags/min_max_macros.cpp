@@ -1,0 +1,12 @@
+// windows.h and others define these macros: the library's headers must stand them, whatever was included before.
+#include <bits/stdc++.h>
+
+#include <Eigen/Dense>
+#include <Eigen/Sparse>
+
+#define min(a, b) (((a) < (b)) ? (a) : (b))
+#define max(a, b) (((a) > (b)) ? (a) : (b))
+
+#include "whole_library.hpp"
+
+int main() { return whole_library_works<float>() && whole_library_works<double>() ? 0 : 1; }

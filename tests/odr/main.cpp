@@ -1,0 +1,4 @@
+bool one();
+bool two();
+
+int main() { return one() && two() ? 0 : 1; }

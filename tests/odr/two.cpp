@@ -1,0 +1,3 @@
+#include "whole_library.hpp"
+
+bool two() { return whole_library_works<float>() && whole_library_works<double>(); }
