@@ -162,10 +162,7 @@ class LayerFunction {
 };
 
 template <class X>
-concept DenseObject = requires {
-  typename X::Scalar;
-}
-&&DenseOf<X, typename X::Scalar>;
+concept DenseObject = DenseOf<X, typename X::Scalar>;
 
 /// A callable, its argument, and what is said to be its gradient: an Eigen object or a callable that gives one.
 template <class F, class Point, class Gradient>
@@ -223,12 +220,12 @@ decltype(auto) labels_as(const Labels& labels) {
 template <class F, class Point>
 using ResultOf = std::remove_cvref_t<std::invoke_result_t<F&, const Point&>>;
 
+using LongDouble = long double;
+
 /// Whether a callable is a template that computes in the type it is given: for a long double point it gives long double,
 /// and for its own it does not.
 template <class F, class Point>
-concept ComputesInLongDouble = requires {
-  typename ResultOf<F, PlainAs<long double, Point>>;
-}
-&&std::same_as<ResultOf<F, PlainAs<long double, Point>>, long double> && !std::same_as<ResultOf<F, Point>, long double>;
+concept ComputesInLongDouble =
+    std::same_as<ResultOf<F, PlainAs<LongDouble, Point>>, LongDouble> && !std::same_as<ResultOf<F, Point>, LongDouble>;
 
 }  // namespace evenkeel::checking
