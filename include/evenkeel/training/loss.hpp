@@ -174,6 +174,47 @@ struct LossOptions {
   Reduction reduction = Reduction::mean;  ///< The mean is over all elements, as in PyTorch.
 };
 
+/// What losses of one output and one target at a time have in common. Derived gives its name and the loss of an element
+/// with its slope: of(output, target).
+template <class Derived, Real Scalar_>
+class ElementwiseLoss {
+ public:
+  using Scalar = Scalar_;
+
+  /// Throws ShapeError unless output and target have the same shape.
+  template <DenseOf<Scalar> X, DenseOf<Scalar> T>
+  LossResult<Scalar> operator()(const X& output, const T& target) {
+    detail::check_shape(Derived::name, "operator()", "target", output.rows(), output.cols(), target);
+    const auto input = read<Scalar>(output);
+    const auto wanted = read<Scalar>(target);
+    const bool mean = options_.reduction == Reduction::mean && output.size() > 0;
+    const Scalar weight = mean ? Scalar(1) / static_cast<Scalar>(output.size()) : Scalar(1);
+    Matrix<Scalar>& gradient = gradient_.get(output.rows(), output.cols());
+    Wide<Scalar> total = 0;
+    for (Index i = 0; i < gradient.rows(); ++i)
+      for (Index j = 0; j < gradient.cols(); ++j) {
+        const Element element = Derived::of(input.view()(i, j), wanted.view()(i, j));
+        total += element.loss;
+        gradient(i, j) = element.slope * weight;
+      }
+    if (mean) total /= static_cast<Wide<Scalar>>(output.size());
+    return {total, gradient};
+  }
+
+ protected:
+  struct Element {
+    Wide<Scalar> loss;
+    Scalar slope;  // d loss / d output
+  };
+
+  explicit ElementwiseLoss(LossOptions options) : options_{options} {}
+
+  LossOptions options_;
+
+ private:
+  detail::MatrixCache<Scalar> gradient_;  // (batch, outputs), of the last call
+};
+
 /// The squared distance of predictions and targets.
 ///
 ///     loss = mean((prediction - target)^2),      d loss / d prediction = 2 (prediction - target) / elements
@@ -181,41 +222,27 @@ struct LossOptions {
 /// Shapes  prediction, target, gradient: (batch, outputs).
 /// Source  torch.nn.MSELoss. Without any element the value is 0 (PyTorch: NaN).
 template <Real Scalar_>
-class MeanSquaredError {
+class MeanSquaredError final : public ElementwiseLoss<MeanSquaredError<Scalar_>, Scalar_> {
+  using Base = ElementwiseLoss<MeanSquaredError, Scalar_>;
+
  public:
-  using Scalar = Scalar_;
   static constexpr const char* name = "MeanSquaredError";
 
-  explicit MeanSquaredError(LossOptions options = {}) : options_{options} {}
-
-  /// Throws ShapeError unless both have the same shape.
-  template <DenseOf<Scalar> X, DenseOf<Scalar> T>
-  LossResult<Scalar> operator()(const X& prediction, const T& target) {
-    detail::check_shape(name, "operator()", "target", prediction.rows(), prediction.cols(), target);
-    const auto input = read<Scalar>(prediction);
-    const auto wanted = read<Scalar>(target);
-    const bool mean = options_.reduction == Reduction::mean && prediction.size() > 0;
-    const Scalar weight = mean ? Scalar(1) / static_cast<Scalar>(prediction.size()) : Scalar(1);
-    Matrix<Scalar>& gradient = gradient_.get(prediction.rows(), prediction.cols());
-    Wide<Scalar> total = 0;
-    for (Index i = 0; i < gradient.rows(); ++i)
-      for (Index j = 0; j < gradient.cols(); ++j) {
-        const Scalar difference = input.view()(i, j) - wanted.view()(i, j);
-        total += static_cast<Wide<Scalar>>(difference) * static_cast<Wide<Scalar>>(difference);
-        gradient(i, j) = 2 * difference * weight;
-      }
-    if (mean) total /= static_cast<Wide<Scalar>>(prediction.size());
-    return {total, gradient};
-  }
+  explicit MeanSquaredError(LossOptions options = {}) : Base(options) {}
 
   template <Real U>
   MeanSquaredError<U> cast() const {
-    return MeanSquaredError<U>(options_);
+    return MeanSquaredError<U>(this->options_);
   }
 
  private:
-  LossOptions options_;
-  detail::MatrixCache<Scalar> gradient_;  // (batch, outputs), of the last call
+  friend Base;
+
+  static typename Base::Element of(Scalar_ prediction, Scalar_ target) {
+    const Scalar_ difference = prediction - target;
+    const auto wide = static_cast<Wide<Scalar_>>(difference);
+    return {wide * wide, 2 * difference};
+  }
 };
 
 /// The cross-entropy of a sigmoid over logits, for yes/no targets.
@@ -226,45 +253,29 @@ class MeanSquaredError {
 /// Range   Any finite logits.
 /// Source  torch.nn.BCEWithLogitsLoss. Without any element the value is 0 (PyTorch: NaN).
 template <Real Scalar_>
-class BinaryCrossEntropy {
+class BinaryCrossEntropy final : public ElementwiseLoss<BinaryCrossEntropy<Scalar_>, Scalar_> {
+  using Base = ElementwiseLoss<BinaryCrossEntropy, Scalar_>;
+
  public:
-  using Scalar = Scalar_;
   static constexpr const char* name = "BinaryCrossEntropy";
 
-  explicit BinaryCrossEntropy(LossOptions options = {}) : options_{options} {}
-
-  /// Throws ShapeError unless both have the same shape.
-  template <DenseOf<Scalar> X, DenseOf<Scalar> T>
-  LossResult<Scalar> operator()(const X& logits, const T& target) {
-    detail::check_shape(name, "operator()", "target", logits.rows(), logits.cols(), target);
-    const auto input = read<Scalar>(logits);
-    const auto wanted = read<Scalar>(target);
-    const bool mean = options_.reduction == Reduction::mean && logits.size() > 0;
-    const Scalar weight = mean ? Scalar(1) / static_cast<Scalar>(logits.size()) : Scalar(1);
-    Matrix<Scalar>& gradient = gradient_.get(logits.rows(), logits.cols());
-    Wide<Scalar> total = 0;
-    for (Index i = 0; i < gradient.rows(); ++i)
-      for (Index j = 0; j < gradient.cols(); ++j) {
-        const Scalar x = input.view()(i, j);
-        const Scalar t = wanted.view()(i, j);
-        const Scalar tail = std::exp(-std::abs(x));
-        const Scalar positive_part = x < 0 ? Scalar(0) : x;
-        total += static_cast<Wide<Scalar>>(positive_part - x * t) + static_cast<Wide<Scalar>>(std::log1p(tail));
-        const Scalar sigmoid = x < 0 ? tail / (1 + tail) : 1 / (1 + tail);
-        gradient(i, j) = (sigmoid - t) * weight;
-      }
-    if (mean) total /= static_cast<Wide<Scalar>>(logits.size());
-    return {total, gradient};
-  }
+  explicit BinaryCrossEntropy(LossOptions options = {}) : Base(options) {}
 
   template <Real U>
   BinaryCrossEntropy<U> cast() const {
-    return BinaryCrossEntropy<U>(options_);
+    return BinaryCrossEntropy<U>(this->options_);
   }
 
  private:
-  LossOptions options_;
-  detail::MatrixCache<Scalar> gradient_;  // (batch, outputs), of the last call
+  friend Base;
+
+  static typename Base::Element of(Scalar_ x, Scalar_ t) {
+    const Scalar_ tail = std::exp(-std::abs(x));
+    const Scalar_ positive_part = x < 0 ? Scalar_(0) : x;
+    const Scalar_ sigmoid = x < 0 ? tail / (1 + tail) : 1 / (1 + tail);
+    return {static_cast<Wide<Scalar_>>(positive_part - x * t) + static_cast<Wide<Scalar_>>(std::log1p(tail)),
+            sigmoid - t};
+  }
 };
 
 /// softmax(logits)[i][j] = exp(logits[i][j]) / sum over k of exp(logits[i][k]), for any finite logits.
