@@ -58,9 +58,13 @@ TEST_CASE("A fifth shape takes the place of the one that was not asked for longe
   }
 }
 
-TEST_CASE("Shapes of the same size are not the same", "[buffer]") {
+TEST_CASE("Shapes of the same size, or of as many rows, are not the same", "[buffer]") {
   ek::detail::MatrixCache<double> cache;
   const auto* wide = cache.get(2, 3).data();
+  cache.get(2, 3).setConstant(7);
+  cache.get(2, 5).setConstant(8);
+  CHECK((cache.get(2, 3).array() == 7).all());
+  CHECK((cache.get(2, 5).array() == 8).all());
   CHECK(cache.get(3, 2).data() != wide);
   CHECK(cache.get(2, 3).data() == wide);
   CHECK(cache.latest().rows() == 2);

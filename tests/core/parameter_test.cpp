@@ -58,6 +58,8 @@ TEST_CASE("An absent parameter is a constant that nobody sees", "[parameter]") {
   CHECK(there.present());
   CHECK(absent.data()[2] == 2);
   CHECK(absent.gradient().data == nullptr);
+  CHECK(absent.gradient().size() == 0);
+  CHECK(ek::detail::parameter_views<const double>(std::as_const(absent), std::as_const(there)).size() == 1);
   const auto list = ek::detail::parameter_views<double>(absent, there);
   REQUIRE(list.size() == 1);
   CHECK(list[0].name == "weight");
@@ -101,8 +103,11 @@ TEST_CASE("Lists of parameters can be sorted and filtered: assignment changes wh
   CHECK(list[1].value.data() == first.data());
   CHECK(first.data()[0] == 1);
   CHECK(second.data()[0] == 2);
-  list[0] = list[0];
-  CHECK(list[0].name == "bias");
+  const std::string name = "a name that is too long to be kept in the string itself";
+  list[0].name = name;
+  const auto& same = list[0];
+  list[0] = same;
+  CHECK(list[0].name == name);
   list[0].value.setConstant(5);
   CHECK(second.data()[3] == 5);
 

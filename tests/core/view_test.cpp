@@ -157,6 +157,8 @@ TEST_CASE("Views of other strides overlap if one begins before the other ends", 
   const ek::View<double> repeated{&m(1, 0), 5, 8, 0, 1};
   CHECK(overlap(repeated, view_of(m, 1, 7, 1, 1)));
   CHECK_FALSE(overlap(repeated, view_of(m, 2, 0, 1, 1)));
+  CHECK(overlap(repeated, ek::View<double>{&m(1, 4), 5, 8, 0, 1}));
+  CHECK(overlap(reversed, ek::View<double>{&m(2, 4), 2, 4, -8, 1}));
 }
 
 TEST_CASE("Views coincide if they are the same elements in the same places", "[view]") {
@@ -168,7 +170,8 @@ TEST_CASE("Views coincide if they are the same elements in the same places", "[v
   CHECK_FALSE(ek::coincide(view, view_of(m, 0, 0, 5, 6)));
   CHECK_FALSE(ek::coincide(view, view_of(m, 0, 0, 6, 5)));
   CHECK_FALSE(ek::coincide(view, view_of(m, 0, 1, 6, 5)));
-  CHECK_FALSE(ek::coincide(view, ek::View<double>{m.data(), 6, 6, 6, 2}));
+  CHECK_FALSE(ek::coincide(view_of(m, 0, 0, 2, 2), ek::View<double>{m.data(), 2, 2, 6, 2}));
+  CHECK_FALSE(ek::coincide(view_of(m, 0, 0, 2, 2), ek::View<double>{m.data(), 2, 2, 7, 1}));
 }
 
 TEST_CASE("An output that lies in memory and disturbs no input is written where it lies", "[view]") {

@@ -114,6 +114,8 @@ TEST_CASE("A block's mean is corrected by the sum of what it leaves", "[batch_no
   kernels::ColumnMoments<double> of_channel;
   kernels::channel_moments<double>({tenths.data(), 1, 127, 127, 1}, 127, &of_channel);
   CHECK(of_channel.mean == 0.1);
+  kernels::channel_moments<double>({x.data(), 1, 3, 3, 1}, 3, &of_channel);
+  CHECK(of_channel.squares == Catch::Approx(8.0 / 3).epsilon(1e-15));
 }
 
 TEST_CASE("Each column has moments of its own, whatever the size of the others", "[batch_norm]") {

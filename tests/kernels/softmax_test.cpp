@@ -45,6 +45,12 @@ TEST_CASE("Logits of any size, near or far from each other, give numbers", "[sof
   CHECK(far.log_probability(-2000) == Catch::Approx(-2005 - std::log1p(std::exp(-5.0))).epsilon(1e-15));
 }
 
+TEST_CASE("Logits at both ends of float have a finite logarithm of their probability", "[softmax]") {
+  const auto row = row_of<float>({3e38f, -3e38f});
+  CHECK(row.log_probability(-3e38f) == Catch::Approx(-2 * static_cast<double>(3e38f)).epsilon(1e-15));
+  CHECK(row.log_probability(3e38f) == 0);
+}
+
 TEST_CASE("The logarithm of a near certainty keeps its digits", "[softmax]") {
   const auto row = row_of<double>({1000, 1000 - 30});
   CHECK(row.log_probability(1000) == Catch::Approx(-std::exp(-30.0)).epsilon(1e-2));

@@ -443,6 +443,18 @@ TEST_CASE("NAN-3: a channel whose batch is not finite keeps its last good statis
   CHECK(layer.non_finite_statistics() == 0);
 }
 
+TEST_CASE("A layer in another scalar type has counted as many batches and as many that were not finite",
+          "[batch_norm]") {
+  ek::BatchNorm<double> layer(2, {.momentum = std::nullopt});
+  layer.forward(Matrix{{1, 1}, {2, 3}}, ek::Mode::train);
+  layer.forward(Matrix{{not_a_number, 1}, {2, 3}}, ek::Mode::train);
+  auto cast = layer.cast<float>();
+  CHECK(cast.non_finite_statistics() == 1);
+  CHECK(cast.batches_tracked() == 2);
+  cast.forward(ek::Matrix<float>{{4, 1}, {5, 3}}, ek::Mode::train);
+  CHECK(cast.running_mean()[0] == 3);  // of 1.5 and 4.5
+}
+
 TEST_CASE("NAN-3: with NonFinite::accept a NaN enters the statistics, and a reset cures it", "[batch_norm]") {
   ek::BatchNorm<double> layer(2, {.non_finite = ek::NonFinite::accept});
   layer.forward(Matrix{{not_a_number, 1}, {2, 3}}, ek::Mode::train);

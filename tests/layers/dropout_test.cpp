@@ -54,8 +54,7 @@ TEST_CASE("DRP-5: a probability outside [0, 1] is an error that names it", "[dro
         "invalid_argument: Dropout: expected p in [0, 1], got inf");
   CHECK(error_for(-std::numeric_limits<double>::infinity()) ==
         "invalid_argument: Dropout: expected p in [0, 1], got -inf");
-  CHECK_THAT(error_for(1.0000001),
-             Catch::Matchers::ContainsSubstring("invalid_argument: Dropout: expected p in [0, 1], got 1"));
+  CHECK(error_for(1.0000001) == "invalid_argument: Dropout: expected p in [0, 1], got 1.0000001");
 }
 
 TEST_CASE("DRP-5: minus zero is zero, and both ends are allowed", "[dropout]") {

@@ -246,9 +246,12 @@ TEST_CASE("An output that overlaps an input without being it comes out right", "
     layer.forward(storage.topLeftCorner(rows, columns), storage.bottomRightCorner(rows, columns), ek::Mode::train);
     CHECK(compare::same_bits(Plain(storage.bottomRightCorner(rows, columns)), expected.y));
 
-    storage.bottomRightCorner(rows, columns) = dy;
-    layer.backward(x, storage.bottomRightCorner(rows, columns), storage.topRightCorner(rows, columns));
-    CHECK(compare::same_bits(Plain(storage.topRightCorner(rows, columns)), expected.dx));
+    Plain y(rows, columns);
+    layer = prototype;
+    layer.forward(x, y, ek::Mode::train);
+    storage.topLeftCorner(rows, columns) = dy;
+    layer.backward(x, storage.topLeftCorner(rows, columns), storage.bottomRightCorner(rows, columns));
+    CHECK(compare::same_bits(Plain(storage.bottomRightCorner(rows, columns)), expected.dx));
 
     storage.topLeftCorner(rows, columns) = x;
     layer.backward(storage.topLeftCorner(rows, columns), dy, storage.bottomLeftCorner(rows, columns));
@@ -295,5 +298,18 @@ TEST_CASE("An input that its output has overwritten, by whatever name, is still 
     layer.backward(storage.topLeftCorner(rows, columns), dy, dx);
     CHECK(compare::same_bits(dx, expected.dx));
     CHECK(same_gradients(layer, expected));
+  });
+}
+
+TEST_CASE("A transpose of what backward returned is an output gradient like any other", "[every_layer_strides]") {
+  const Plain x = values::random<float>(6, 6, 1);
+  const Plain dy = values::random<float>(6, 6, 2);
+  with_every_layer([&](const auto& prototype) {
+    INFO(prototype.name);
+    auto layer = prototype;
+    layer.forward(x, ek::Mode::train);
+    const Plain dx = layer.backward(dy);
+    const Plain expected = layer.backward(Plain(dx.transpose()));
+    CHECK(same(layer, layer.backward(layer.backward(dy).transpose()), expected));
   });
 }

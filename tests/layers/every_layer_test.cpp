@@ -374,6 +374,10 @@ TEMPLATE_TEST_CASE("Every layer works in place: y may be x, and dx may be dy or 
       layer.backward(y, dx, dx);
       CHECK((Results<TestType>{y, dx, layer.gradients()} == apart));
 
+      for (auto& parameter : layer.parameters()) parameter.gradient.setConstant(TestType(9));
+      layer.backward_parameters(y, trial.dy);
+      CHECK((Results<TestType>{y, dx, layer.gradients()} == apart));
+
       dx = layer.backward(trial.dy);  // forward in place has kept what a stand-alone backward needs
       CHECK((Results<TestType>{y, dx, layer.gradients()} == apart));
 

@@ -1,4 +1,9 @@
-// Results do not depend on the number of threads. Says something only where it is compiled with OpenMP.
+// Results do not depend on the number of threads.
+
+#if !defined(_OPENMP)
+#error "to be compiled with OpenMP"
+#endif
+#include <omp.h>
 
 #include <vector>
 
@@ -20,11 +25,7 @@ namespace {
 
 using Matrix = ek::Matrix<float>;
 
-#if defined(_OPENMP)
 void use_threads(int count) { omp_set_num_threads(count); }
-#else
-void use_threads(int) {}
-#endif
 
 /// Everything that a layer computes, one matrix after another.
 template <class Layer>

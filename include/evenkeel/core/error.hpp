@@ -43,10 +43,12 @@ inline ErrorHandler& error_handler() {
   return handler;
 }
 
-/// The pieces written one after another, as `stream << piece` writes them.
+/// The pieces written one after another, as `stream << piece` writes them, numbers with up to nine digits: 1.0000001 is not
+/// to read as 1.
 template <class... Pieces>
 std::string text(const Pieces&... pieces) {
   std::ostringstream out;
+  out.precision(9);
   (out << ... << pieces);
   return out.str();
 }
