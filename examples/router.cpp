@@ -16,28 +16,25 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <iostream>
 #include <iterator>
-#include <map>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/summary.hpp"
-#include "evenkeel/training/adam.hpp"
-#include "evenkeel/training/fit.hpp"
 #include "evenkeel/training/loss.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/questions.hpp"
+#include "examples/support/training.hpp"
+#include "examples/support/work.hpp"
 
 namespace ek = evenkeel;
 using examples::Questions;
-using examples::Vocabulary;
 
 namespace {
 
@@ -57,9 +54,9 @@ struct Settings {
   bool quiet = false;
 };
 
-/// A trained network and the words it knows.
+/// A trained network, and what it was trained on.
 struct Router {
-  Vocabulary vocabulary;
+  examples::Problem<float> problem;
   ek::Mlp<float> network;
 };
 
@@ -72,65 +69,35 @@ struct Scores {
   Score validation, test;
 };
 
-ek::Mlp<float> make_network(const Settings& settings, ek::Index words, ek::Index routes, std::uint64_t seed) {
-  const std::map<std::string, ek::Norm> norms = {
-      {"none", ek::Norm::none}, {"batch", ek::Norm::batch}, {"layer", ek::Norm::layer}, {"rms", ek::Norm::rms}};
-  std::vector<ek::Index> sizes = {words};
-  sizes.insert(sizes.end(), settings.sizes.begin(), settings.sizes.end());
-  sizes.push_back(routes);
-  return ek::Mlp<float>(sizes, {.norm = norms.at(settings.norm), .dropout = settings.dropout, .seed = seed});
+Router train(const Settings& settings, const Questions& questions, std::uint64_t seed) {
+  examples::Problem<float> problem(questions, seed);
+  ek::Mlp<float> network = examples::train(problem, {.hidden = settings.sizes,
+                                                     .norm = examples::norms_by_name().at(settings.norm),
+                                                     .dropout = settings.dropout,
+                                                     .decay = settings.decay,
+                                                     .rate = settings.rate,
+                                                     .batch = settings.batch,
+                                                     .steps = settings.steps,
+                                                     .seed = seed});
+  return {std::move(problem), std::move(network)};
 }
 
-Router train(const Settings& settings, const Questions& questions, const examples::Split& split, std::uint64_t seed) {
-  Router router{Vocabulary(questions, split.train), ek::Mlp<float>({1, 1})};
-  router.network =
-      make_network(settings, router.vocabulary.size(), static_cast<ek::Index>(questions.routes.size()), seed);
-  ek::AdamW<float> optimizer(router.network, {.learning_rate = settings.rate, .weight_decay = settings.decay});
-  ek::SoftmaxCrossEntropy<float> cross_entropy;
-  ek::fit(router.network, cross_entropy, optimizer, router.vocabulary.features<float>(questions, split.train),
-          examples::labels(questions, split.train),
-          {.steps = settings.steps,
-           .batch_size = settings.batch,
-           .seed = seed,
-           .drop_last = settings.norm == "batch"});  // a last batch of one has no statistics
-  return router;
-}
-
-Score score(const Router& router, const Questions& questions, const std::vector<std::size_t>& places) {
-  const ek::Matrix<float> logits = router.network.infer(router.vocabulary.features<float>(questions, places));
-  const std::vector<int> labels = examples::labels(questions, places);
-  ek::SoftmaxCrossEntropy<float> cross_entropy;
-  int right = 0;
-  for (std::size_t i = 0; i < labels.size(); ++i) {
-    ek::Index guess = 0;
-    logits.row(static_cast<ek::Index>(i)).maxCoeff(&guess);
-    right += guess == labels[i];
-  }
-  return {cross_entropy(logits, labels).value, right / static_cast<double>(labels.size())};
-}
-
-/// The scores of every split, the same for any number of threads.
-std::vector<Scores> score_splits(const Settings& settings, const Questions& questions) {
-  std::vector<Scores> scores(static_cast<std::size_t>(settings.splits));
-  const examples::Progress progress(settings.quiet);
-  std::atomic<std::size_t> next{0};
-  std::mutex printing;
-  std::size_t done = 0;
-  const auto work = [&] {
-    for (std::size_t i = next++; i < scores.size(); i = next++) {
-      const std::uint64_t seed = settings.seed + i;
-      const examples::Split split = examples::split(questions, seed);
-      const Router router = train(settings, questions, split, seed);
-      scores[i] = {score(router, questions, split.validation), score(router, questions, split.test)};
-      const std::lock_guard lock(printing);
-      progress.show(fmt::format("{} of {} splits", ++done, scores.size()));
-    }
+Scores score(const Router& router) {
+  const auto of = [&](const examples::Examples<float>& part) -> Score {
+    const examples::Evaluation evaluation = examples::evaluate(router.network, part);
+    return {evaluation.cross_entropy, evaluation.accuracy};
   };
-  std::vector<std::thread> team;
-  for (unsigned t = 1; t < (std::min)(settings.threads, static_cast<unsigned>(scores.size())); ++t)
-    team.emplace_back(work);
-  work();
-  for (std::thread& thread : team) thread.join();
+  return {of(router.problem.validation), of(router.problem.test)};
+}
+
+/// The scores of every split.
+std::vector<Scores> score_splits(const Settings& settings, const Questions& questions) {
+  const auto results =
+      examples::run_tasks(static_cast<std::size_t>(settings.splits), settings.threads, settings.quiet,
+                          [&](std::size_t i) { return score(train(settings, questions, settings.seed + i)); });
+  std::vector<Scores> scores;
+  for (const auto& result : results)
+    if (result) scores.push_back(*result);
   return scores;
 }
 
@@ -167,8 +134,8 @@ Score majority(const Questions& questions, const examples::Split& split, const s
 }
 
 void answer(const Router& router, const Questions& questions, const std::string& text) {
-  ek::Matrix<float> x(1, router.vocabulary.size());
-  router.vocabulary.fill(text, x.row(0));
+  ek::Matrix<float> x(1, router.problem.words());
+  router.problem.vocabulary.fill(text, x.row(0));
   const ek::Matrix<float> p = ek::softmax(router.network.infer(x));
   std::vector<std::size_t> order(questions.routes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
@@ -179,7 +146,7 @@ void answer(const Router& router, const Questions& questions, const std::string&
   for (std::size_t i = 0; i < shown; ++i)
     fmt::print(" {} {:.3f}{}", questions.routes[order[i]], p(0, static_cast<ek::Index>(order[i])),
                i + 1 < shown ? "," : "");
-  fmt::print("{}\n", router.vocabulary.knows_any_of(text) ? "" : "   (no word of it was seen in training)");
+  fmt::print("{}\n", router.problem.vocabulary.knows_any_of(text) ? "" : "   (no word of it was seen in training)");
 }
 
 /// Whether standard input is a file, or a pipe that has something to say; a terminal and an idle pipe are left alone.
@@ -199,29 +166,31 @@ std::vector<std::string> lines_of_input() {
   return lines;
 }
 
-void run(const Settings& settings) {
+int run(const Settings& settings) {
   const Questions questions = examples::read_questions(settings.data);
   const examples::Split split = examples::split(questions, settings.seed);
-  const Router router = train(settings, questions, split, settings.seed);
+  const Router router = train(settings, questions, settings.seed);
 
   fmt::print("{} questions, {} routes: {} to train, {} to validate, {} to test; {} words seen in training\n\n",
              questions.all.size(), questions.routes.size(), split.train.size(), split.validation.size(),
-             split.test.size(), router.vocabulary.size());
+             split.test.size(), router.problem.words());
   fmt::print("{}\n", ek::summary(router.network));
   fmt::print("{} steps of AdamW at rate {}, decay {} on weights only, dropout {}, norm {}, batches of {}\n\n",
              settings.steps, settings.rate, settings.decay, settings.dropout, settings.norm, settings.batch);
 
   fmt::print("{:<24} {:>13} {:>8} {:>13} {:>8}\n", "", "validation CE", "accuracy", "test CE", "accuracy");
-  print_scores(fmt::format("split {}", settings.seed).c_str(),
-               {score(router, questions, split.validation), score(router, questions, split.test)});
+  print_scores(fmt::format("split {}", settings.seed).c_str(), score(router));
   std::fflush(stdout);
 
   std::vector<std::string> asked = settings.ask;
   const bool from_input =
       std::find(asked.begin(), asked.end(), "-") != asked.end() || (asked.empty() && input_is_waiting());
   asked.erase(std::remove(asked.begin(), asked.end(), "-"), asked.end());
-  if (asked.empty() && !from_input && settings.splits > 0)
-    print_scores(fmt::format("mean over {} splits", settings.splits).c_str(), mean(score_splits(settings, questions)));
+  if (asked.empty() && !from_input && settings.splits > 0) {
+    const std::vector<Scores> scores = score_splits(settings, questions);
+    const std::string of = examples::interrupted() ? fmt::format(" of {}", settings.splits) : "";
+    if (!scores.empty()) print_scores(fmt::format("mean over {}{} splits", scores.size(), of).c_str(), mean(scores));
+  }
   print_scores("majority guess",
                {majority(questions, split, split.validation), majority(questions, split, split.test)});
 
@@ -229,6 +198,7 @@ void run(const Settings& settings) {
     for (std::string& line : lines_of_input()) asked.push_back(std::move(line));
   if (!asked.empty()) fmt::print("\n");
   for (const std::string& text : asked) answer(router, questions, text);
+  return examples::interrupted() ? examples::interrupted_exit : 0;
 }
 
 }  // namespace
@@ -251,7 +221,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 1e3))
       ->capture_default_str();
   app.add_option("--norm", settings.norm, "Norm behind each hidden layer: none, batch, layer or rms")
-      ->check(CLI::IsMember({"none", "batch", "layer", "rms"}))
+      ->check(CLI::IsMember(examples::norm_names()))
       ->option_text("NAME [batch]");
   app.add_option("--steps", settings.steps, "Training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
   app.add_option("--sizes", settings.sizes, "Sizes of the hidden layers, e.g. --sizes 128 64")
@@ -273,5 +243,5 @@ int main(int argc, char** argv) {
       ->option_text("TEXT")
       ->allow_extra_args(false);
   app.add_flag("--quiet", settings.quiet, "No progress line");
-  return examples::run_program(app, argc, argv, [&] { run(settings); });
+  return examples::run_program(app, argc, argv, [&] { return run(settings); });
 }

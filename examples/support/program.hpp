@@ -6,15 +6,21 @@
 #include <unistd.h>  // isatty
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <thread>
 #include <type_traits>
 
 namespace examples {
 
 /// Exit code where options or files are not what they should be.
 inline constexpr int bad_input = 2;
+/// Exit code after Ctrl-C, as shells have it: 128 + SIGINT.
+inline constexpr int interrupted_exit = 130;
 
 /// Parses the command line, then runs `body` and returns its exit code (0 if it returns nothing). Prints an error as one
 /// line "program: what was wrong" and returns 2.
@@ -35,10 +41,45 @@ int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
       return body();
     }
   } catch (const std::exception& error) {
+    std::fflush(stdout);
     fmt::print(stderr, "{}: {}\n", app.get_name(), error.what());
     return bad_input;
   }
 }
+
+/// The options that the experiments have in common, each where it makes sense.
+struct CommonOptions {
+  std::string data = EVENKEEL_EXAMPLE_DATA_DIR "/router.tsv";
+  int seeds = 0;
+  std::int64_t steps = 0;
+  unsigned threads = (std::max)(1u, std::thread::hardware_concurrency());
+  std::string csv;
+  std::string plot;
+  bool quiet = false;
+
+  void add_data(CLI::App& app) {
+    app.add_option("--data", data, "File of lines route<TAB>question in UTF-8; the 200 questions by default")
+        ->option_text("FILE");
+  }
+  void add_seeds(CLI::App& app, int count, const std::string& what) {
+    seeds = count;
+    app.add_option("--seeds", seeds, what)->check(CLI::Range(1, 10000))->option_text(fmt::format("N [{}]", count));
+  }
+  void add_steps(CLI::App& app, std::int64_t count, const std::string& what = "Training steps of each network") {
+    steps = count;
+    app.add_option("--steps", steps, what)->check(CLI::Range(1, 100000000))->option_text(fmt::format("N [{}]", count));
+  }
+  void add_threads(CLI::App& app) {
+    app.add_option("--threads", threads, "Of them run side by side; the numbers stay the same")
+        ->check(CLI::Range(1u, 1024u))
+        ->option_text(fmt::format("N [{}]", threads));
+  }
+  void add_output(CLI::App& app, const std::string& picture) {
+    app.add_option("--csv", csv, "Write every measured figure to this file, a line each")->option_text("FILE");
+    app.add_option("--plot", plot, picture + ", drawn by gnuplot into FILE.svg or FILE.png")->option_text("FILE");
+    app.add_flag("--quiet", quiet, "No progress line");
+  }
+};
 
 /// One line on standard error, rewritten as the work goes on; silent where that is not a terminal.
 class Progress {
@@ -48,17 +89,36 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  void show(const std::string& text) const {
+  /// The share done and the time left, as far as what is done tells; ten times a second at most.
+  void show(std::size_t done, std::size_t count) {
     if (!shown_) return;
+    const auto now = Clock::now();
+    if (now < next_) return;
+    next_ = now + std::chrono::milliseconds(100);
+    const double spent = std::chrono::duration<double>(now - start_).count();
+    std::string text = fmt::format("{:3.0f} %", 100.0 * static_cast<double>(done) / static_cast<double>(count));
+    if (done > 0 && spent > 0.5)
+      text += fmt::format(", {} left", duration(spent / static_cast<double>(done) * static_cast<double>(count - done)));
     fmt::print(stderr, "\r\033[K{}", text);
     std::fflush(stderr);
   }
   void clear() const {
-    if (shown_) fmt::print(stderr, "\r\033[K");
+    if (!shown_) return;
+    fmt::print(stderr, "\r\033[K");
+    std::fflush(stderr);
+  }
+
+  static std::string duration(double seconds) {
+    if (seconds < 99.5) return fmt::format("{:.0f} s", seconds);
+    return fmt::format("{:.0f} min", seconds / 60);
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   bool shown_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point next_ = start_;
 };
 
 }  // namespace examples
