@@ -22,10 +22,30 @@ inline constexpr int bad_input = 2;
 /// Exit code after Ctrl-C, as shells have it: 128 + SIGINT.
 inline constexpr int interrupted_exit = 130;
 
+/// The text with a new line before each word that would go beyond column 100.
+inline std::string wrapped(const std::string& text) {
+  std::string result;
+  std::size_t line = 0;  // where the last one begins
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t end = (std::min)(text.find_first_of(" \n", i), text.size());
+    if (result.size() + (end - i) - line > 100 && result.size() > line) {
+      result.back() = '\n';
+      line = result.size();
+    }
+    result.append(text, i, end - i);
+    if (end < text.size()) result += text[end];
+    if (end < text.size() && text[end] == '\n') line = result.size();
+    i = end + 1;
+  }
+  return result;
+}
+
 /// Parses the command line, then runs `body` and returns its exit code (0 if it returns nothing). Prints an error as one
 /// line "program: what was wrong" and returns 2.
 template <class Body>
 int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
+  app.description(wrapped(app.get_description()));
+  app.footer(wrapped(app.get_footer()));
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
