@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,16 @@ struct Examples {
   std::vector<int> labels;
 
   ek::Index count() const { return features.rows(); }
+
+  /// Copies these questions, as Batches numbers them.
+  void take(std::span<const ek::Index> places, ek::Matrix<Scalar>& x, std::vector<int>& routes) const {
+    x.resize(static_cast<ek::Index>(places.size()), features.cols());
+    routes.clear();
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      x.row(static_cast<ek::Index>(i)) = features.row(places[i]);
+      routes.push_back(labels[static_cast<std::size_t>(places[i])]);
+    }
+  }
 };
 
 /// One split of the questions, in numbers.
