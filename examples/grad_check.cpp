@@ -137,6 +137,6 @@ int run(std::uint64_t seed) {
 int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   CLI::App app{"Compares every backward pass with finite differences.", "grad_check"};
-  app.add_option("--seed", seed, "Of inputs, parameters and masks")->capture_default_str();
+  examples::add_seed(app, seed, "Of inputs, parameters and masks");
   return examples::run_program(app, argc, argv, [&] { return run(seed); });
 }

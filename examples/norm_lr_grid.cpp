@@ -19,7 +19,6 @@
 #include <utility>
 #include <vector>
 
-#include "evenkeel/training/sgd.hpp"
 #include "examples/support/claims.hpp"
 #include "examples/support/output.hpp"
 #include "examples/support/plot.hpp"
@@ -44,7 +43,6 @@ constexpr std::array starts = {Start::tiny, Start::he};
 constexpr std::array start_names = {"0.01", "He"};
 constexpr std::array norms = {ek::Norm::none, ek::Norm::layer, ek::Norm::rms, ek::Norm::batch};
 constexpr std::array norm_names = {"none", "layer", "rms", "batch"};
-enum class Optimizer { sgd, adam };
 constexpr std::array optimizer_names = {"SGD", "Adam"};
 
 /// All settings of the grid, as places in the arrays above; a rate is a power of ten.
@@ -68,41 +66,27 @@ std::vector<Cell> all_cells() {
   return cells;
 }
 
-/// The loss on all training questions after training; NaN where it diverged. BatchNorm takes the statistics of these
-/// questions, as it does in training.
-template <typename Scalar, class Optimizer>
-double loss_after(ek::Mlp<Scalar>& network, Optimizer& optimizer, const examples::Problem<Scalar>& problem,
-                  const Settings& settings, std::uint64_t seed, bool whole_batches) {
-  ek::SoftmaxCrossEntropy<Scalar> cross_entropy;
-  bool diverged = false;
-  ek::fit(network, cross_entropy, optimizer, problem.train.features, problem.train.labels,
-          {.steps = settings.steps,
-           .batch_size = (std::min)(settings.batch, problem.train.count()),
-           .seed = seed,
-           .drop_last = whole_batches},
-          [&](const ek::FitStep& step) {
-            if (step.step % 64 == 0) examples::give_up_if_interrupted();
-            diverged = std::isnan(step.loss);  // and nothing brings it back
-            return !diverged;
-          });
-  if (diverged) return examples::nan;
-  const ek::Mode mode(ek::Masks::off, ek::Statistics::batch, ek::RunningStatistics::keep);
-  return examples::evaluate(network.forward(problem.train.features, mode), problem.train.labels).cross_entropy;
-}
-
+/// The loss on the training questions after training; NaN where it diverged.
 template <typename Scalar>
-double run_one(const Settings& settings, const examples::Questions& questions, const Cell& cell, std::uint64_t seed) {
+double loss_after(const Settings& settings, const examples::Questions& questions, const Cell& cell,
+                  std::uint64_t seed) {
   const examples::Problem<Scalar> problem(questions, seed);
-  const ek::Norm norm = norms[cell.norm];
-  const ek::Init init = starts[cell.start] == Start::he ? ek::Init::he : ek::Init::normal(0.01);
-  ek::Mlp<Scalar> network(problem.sizes(std::vector<ek::Index>(static_cast<std::size_t>(settings.layers), 64)),
-                          {.norm = norm, .init = init, .seed = seed});
-  if (cell.optimizer == 0) {
-    ek::SGD<Scalar> sgd(network, {.learning_rate = cell.rate()});
-    return loss_after(network, sgd, problem, settings, seed, norm == ek::Norm::batch);
-  }
-  ek::Adam<Scalar> adam(network, {.learning_rate = cell.rate()});
-  return loss_after(network, adam, problem, settings, seed, norm == ek::Norm::batch);
+  bool diverged = false;
+  auto network =
+      examples::train<Scalar>(problem,
+                              {.hidden = std::vector<ek::Index>(static_cast<std::size_t>(settings.layers), 64),
+                               .norm = norms[cell.norm],
+                               .init = starts[cell.start] == Start::he ? ek::Init::he : ek::Init::normal(0.01),
+                               .optimizer = cell.optimizer == 0 ? examples::Optimizer::sgd : examples::Optimizer::adamw,
+                               .rate = cell.rate(),
+                               .batch = settings.batch,
+                               .steps = settings.steps,
+                               .seed = seed},
+                              [&](const ek::FitStep& step) {
+                                diverged = std::isnan(step.loss);  // and nothing brings it back
+                                return !diverged;
+                              });
+  return diverged ? examples::not_a_number : examples::training_loss(network, problem);
 }
 
 /// The losses of the settings that are finished on every split.
@@ -262,7 +246,8 @@ void draw(examples::Plot& plot, const Settings& settings, const Results& results
         std::vector<std::vector<double>> points;
         for (int power = powers(optimizer).first; power <= powers(optimizer).second; ++power) {
           const double loss = results.at(start, norm, optimizer, power);
-          points.push_back({std::pow(10, power), std::isfinite(loss) ? (std::max)(loss, 1e-5) : examples::nan});
+          points.push_back(
+              {std::pow(10, power), std::isfinite(loss) ? (std::max)(loss, 1e-5) : examples::not_a_number});
         }
         const std::string name = fmt::format("curve{}{}{}", start, optimizer, norm);
         commands += examples::Plot::block(name, points);
@@ -291,8 +276,8 @@ int run(const Settings& settings) {
   const auto losses =
       examples::run_tasks(cells.size() * seeds, settings.threads, settings.quiet, [&](std::size_t task) {
         const Cell& cell = cells[task / seeds];
-        return settings.precision == "float" ? run_one<float>(settings, questions, cell, task % seeds)
-                                             : run_one<double>(settings, questions, cell, task % seeds);
+        return settings.precision == "float" ? loss_after<float>(settings, questions, cell, task % seeds)
+                                             : loss_after<double>(settings, questions, cell, task % seeds);
       });
   for (std::size_t task = 0; task < losses.size(); ++task) {
     const Cell& cell = cells[task / seeds];

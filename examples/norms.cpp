@@ -54,7 +54,7 @@ bool check(const char* name, Layer layer, ek::RandomStream& random) {
 int main(int argc, char** argv) {
   std::uint64_t seed = 0;
   CLI::App app{"Shows LayerNorm and RMSNorm on small vectors and checks their backward passes.", "norms"};
-  app.add_option("--seed", seed, "Of the values that the backward passes are checked with")->capture_default_str();
+  examples::add_seed(app, seed, "Of the values that the backward passes are checked with");
   return examples::run_program(app, argc, argv, [&] {
     show(2);
     show(102);

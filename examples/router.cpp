@@ -213,7 +213,7 @@ int main(int argc, char** argv) {
       "router"};
   app.add_option("--data", settings.data, "File of lines route<TAB>question in UTF-8; the 200 questions by default")
       ->option_text("FILE");
-  app.add_option("--seed", settings.seed, "Of the split, the start, the order and the masks")->capture_default_str();
+  examples::add_seed(app, settings.seed, "Of the split, the start, the order and the masks");
   app.add_option("--dropout", settings.dropout, "Share of hidden activations dropped in training, in [0, 1)")
       ->check(CLI::Range(0.0, 0.999))
       ->capture_default_str();

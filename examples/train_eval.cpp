@@ -13,7 +13,6 @@
 #include <string>
 #include <vector>
 
-#include "evenkeel/kernels/batch_norm.hpp"
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
@@ -22,6 +21,7 @@
 #include "evenkeel/network/sequential.hpp"
 #include "evenkeel/training/adam.hpp"
 #include "evenkeel/training/loss.hpp"
+#include "examples/support/batch_of_one.hpp"
 #include "examples/support/program.hpp"
 
 namespace ek = evenkeel;
@@ -93,25 +93,6 @@ double accuracy(const Matrix& logits, const std::vector<int>& labels) {
   return right / static_cast<double>(labels.size());
 }
 
-/// The batch norm layer's output for one example by its own statistics, through the kernel, which does not refuse.
-Matrix normalized_alone(const Matrix& hidden) {
-  std::vector<ek::kernels::ColumnMoments<double>> moments(static_cast<std::size_t>(hidden.cols()));
-  const ek::View<const float> x{hidden.data(), 1, hidden.cols(), hidden.cols(), 1};
-  ek::kernels::column_moments(x, moments.data());
-  Matrix numbers(4, hidden.cols());  // mean, residual of the mean, scale, shift
-  for (ek::Index j = 0; j < hidden.cols(); ++j) {
-    const auto& column = moments[static_cast<std::size_t>(j)];
-    numbers(0, j) = static_cast<float>(column.mean);
-    numbers(1, j) = 0;
-    numbers(2, j) = static_cast<float>(1 / std::sqrt(column.squares / column.count + 1e-5));
-    numbers(3, j) = 0;
-  }
-  Matrix y(1, hidden.cols());
-  ek::kernels::transform_channels(x, 1, {&numbers(0, 0), &numbers(1, 0), &numbers(2, 0), &numbers(3, 0)},
-                                  ek::View<float>{y.data(), 1, y.cols(), y.cols(), 1});
-  return y;
-}
-
 void run(std::uint64_t seed, int steps) {
   ek::RandomStream random(seed, ek::stream_of("train_eval"));
   show_what_is_normalized(random);
@@ -155,7 +136,7 @@ void run(std::uint64_t seed, int steps) {
   line("train mode, among the 512", probability(net.forward(test.x, ek::Mode::train), unsure));
 
   fmt::print("\nStatistics of one example alone: every feature is its own mean\n");
-  const Matrix normalized = normalized_alone(net.layer<0>().infer(test.x.topRows(1)));
+  const Matrix normalized = examples::normalized_alone<float>(net.layer<0>().infer(test.x.topRows(1)));
   fmt::print("  largest |output| of the BatchNorm kernel: {:.1f}: the example is erased\n",
              static_cast<double>(normalized.cwiseAbs().maxCoeff()));
   try {
@@ -172,7 +153,7 @@ int main(int argc, char** argv) {
   int steps = 200;
   CLI::App app{"Shows what BatchNorm, LayerNorm and dropout do in training and at inference, on a small network.",
                "train_eval"};
-  app.add_option("--seed", seed, "Of the data, the start and the masks")->capture_default_str();
+  examples::add_seed(app, seed, "Of the data, the start and the masks");
   app.add_option("--steps", steps, "Training steps, each on all 512 examples")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();

@@ -67,6 +67,14 @@ int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
   }
 }
 
+/// --seed, which CLI11 would take below zero as well.
+inline void add_seed(CLI::App& app, std::uint64_t& seed, const std::string& what) {
+  const auto check = [](const std::string& text) {
+    return text.starts_with('-') ? "expected a number >= 0, got " + text : std::string();
+  };
+  app.add_option("--seed", seed, what)->check(CLI::Validator(check, ""))->option_text(fmt::format("N [{}]", seed));
+}
+
 /// The options that the experiments have in common, each where it makes sense.
 struct CommonOptions {
   std::string data = EVENKEEL_EXAMPLE_DATA_DIR "/router.tsv";

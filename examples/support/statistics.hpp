@@ -13,7 +13,7 @@
 
 namespace examples {
 
-inline constexpr double nan = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double not_a_number = std::numeric_limits<double>::quiet_NaN();
 
 /// Of the values that are not NaN; NaN if there is none.
 inline double mean(const std::vector<double>& values) {
@@ -24,12 +24,12 @@ inline double mean(const std::vector<double>& values) {
       sum += value;
       ++count;
     }
-  return count > 0 ? sum / static_cast<double>(count) : nan;
+  return count > 0 ? sum / static_cast<double>(count) : not_a_number;
 }
 
 /// The middle value, or the mean of the two middle ones. NaN counts as infinitely large: a diverged run is a bad one.
 inline double median(std::vector<double> values) {
-  if (values.empty()) return nan;
+  if (values.empty()) return not_a_number;
   for (double& value : values)
     if (std::isnan(value)) value = std::numeric_limits<double>::infinity();
   std::sort(values.begin(), values.end());
@@ -40,8 +40,8 @@ inline double median(std::vector<double> values) {
 
 /// A value and its standard error, which is NaN where one value tells of none.
 struct Estimate {
-  double value = nan;
-  double error = nan;
+  double value = not_a_number;
+  double error = not_a_number;
 };
 
 /// "+0.113 ± 0.052"
@@ -66,7 +66,7 @@ inline Estimate paired_difference(const std::vector<double>& after, const std::v
   const double middle = mean(differences);
   double squares = 0;
   for (const double difference : differences) squares += (difference - middle) * (difference - middle);
-  const double deviation = count > 1 ? std::sqrt(squares / (count - 1)) : nan;
+  const double deviation = count > 1 ? std::sqrt(squares / (count - 1)) : not_a_number;
   return {middle, deviation * std::sqrt(1 / count + tested_to_trained)};
 }
 

@@ -2,24 +2,19 @@
 
 // The questions as a learning problem, a network trained on it, and what can be measured of its answers.
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "evenkeel/network/mlp.hpp"
-#include "evenkeel/training/adam.hpp"
-#include "evenkeel/training/fit.hpp"
-#include "evenkeel/training/loss.hpp"
+#include "evenkeel/training/fit.hpp"  // FitStep
 #include "examples/support/questions.hpp"
-#include "examples/support/statistics.hpp"  // nan
-#include "examples/support/work.hpp"        // give_up_if_interrupted
+#include "examples/support/statistics.hpp"  // not_a_number
 
 namespace examples {
 
@@ -81,39 +76,28 @@ struct Problem {
   }
 };
 
+enum class Optimizer { adamw, sgd };
+
 struct TrainingSettings {
   std::vector<ek::Index> hidden = {64, 64};
   ek::Norm norm = ek::Norm::none;
-  double dropout = 0;
-  double decay = 0;  // AdamW's, on weights only
+  double dropout = 0;        // of hidden activations
+  double input_dropout = 0;  // of words
+  ek::Init init = ek::Init::he;
+  Optimizer optimizer = Optimizer::adamw;
+  double decay = 0;  // AdamW's, or SGD's, on weights only
   double rate = 1e-3;
   ek::Index batch = 16;
   ek::Index steps = 3000;
   std::uint64_t seed = 0;  // of start, masks and order
 };
 
-/// A network from He's start after so many steps of AdamW on mini-batches; `callback` gets each step.
-template <typename Scalar, class Callback>
-ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& settings, Callback&& callback) {
-  ek::Mlp<Scalar> network(problem.sizes(settings.hidden),
-                          {.norm = settings.norm, .dropout = settings.dropout, .seed = settings.seed});
-  ek::AdamW<Scalar> optimizer(network, {.learning_rate = settings.rate, .weight_decay = settings.decay});
-  ek::SoftmaxCrossEntropy<Scalar> cross_entropy;
-  ek::fit(network, cross_entropy, optimizer, problem.train.features, problem.train.labels,
-          {.steps = settings.steps,
-           .batch_size = (std::min)(settings.batch, problem.train.count()),
-           .seed = settings.seed,
-           .drop_last = settings.norm == ek::Norm::batch},  // a last batch of one has no statistics
-          callback);
-  return network;
-}
+/// Told of each step; false ends the training.
+using Callback = std::function<bool(const ek::FitStep&)>;
 
+/// A network after so many steps on mini-batches. Gives up on an interrupt. For float and double.
 template <typename Scalar>
-ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& settings) {
-  return train(problem, settings, [](const ek::FitStep& step) {
-    if (step.step % 64 == 0) give_up_if_interrupted();
-  });
-}
+ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& settings, const Callback& callback = {});
 
 /// What a network's logits say about some questions, all in double.
 struct Evaluation {
@@ -124,47 +108,22 @@ struct Evaluation {
 
   double cross_entropy = 0;
   double accuracy = 0;
-  double top_probability = 0;          // mean of the largest
-  double logit_gap = 0;                // mean of the largest logit minus the next
-  double top_probability_wrong = nan;  // mean of the largest where the answer is wrong; NaN where none is
+  double top_probability = 0;                   // mean of the largest
+  double logit_gap = 0;                         // mean of the largest logit minus the next
+  double top_probability_wrong = not_a_number;  // mean of the largest where the answer is wrong; NaN where none is
   std::array<Bin, 10> bins{};
 };
 
-template <class Logits>
-Evaluation evaluate(const Logits& any_logits, const std::vector<int>& labels) {
-  const ek::Matrix<double> logits = any_logits.template cast<double>();
-  const ek::Matrix<double> probabilities = ek::softmax(logits);
-  ek::SoftmaxCrossEntropy<double> cross_entropy;
-  Evaluation result;
-  result.cross_entropy = cross_entropy(logits, labels).value;
-  const auto count = static_cast<double>(labels.size());
-  int right_count = 0;
-  double wrong_probability = 0;
-  for (ek::Index i = 0; i < logits.rows(); ++i) {
-    ek::Index answer = 0;
-    const double largest = logits.row(i).maxCoeff(&answer);
-    double next = -std::numeric_limits<double>::infinity();
-    for (ek::Index j = 0; j < logits.cols(); ++j)
-      if (j != answer) next = (std::max)(next, logits(i, j));
-    const double top = probabilities(i, answer);
-    const bool right = answer == labels[static_cast<std::size_t>(i)];
-    right_count += right ? 1 : 0;
-    result.top_probability += top / count;
-    result.logit_gap += (largest - next) / count;
-    if (!right) wrong_probability += top;
-    auto& bin = result.bins[(std::min)(std::size_t{9}, static_cast<std::size_t>(std::isnan(top) ? 0.0 : top * 10))];
-    bin.count += 1;
-    bin.confidence += top;
-    bin.right += right ? 1 : 0;
-  }
-  result.accuracy = right_count / count;
-  if (right_count < count) result.top_probability_wrong = wrong_probability / (count - right_count);
-  return result;
-}
+/// Logits of (questions, routes).
+Evaluation evaluate(const ek::Matrix<double>& logits, const std::vector<int>& labels);
 
+/// What the network says in eval. For float and double.
 template <typename Scalar>
-Evaluation evaluate(const ek::Mlp<Scalar>& network, const Examples<Scalar>& examples) {
-  return evaluate(network.infer(examples.features), examples.labels);
-}
+Evaluation evaluate(const ek::Mlp<Scalar>& network, const Examples<Scalar>& examples);
+
+/// The loss on all training questions, without dropout. BatchNorm takes the statistics of these questions, as it does in
+/// training. For float and double.
+template <typename Scalar>
+double training_loss(ek::Mlp<Scalar>& network, const Problem<Scalar>& problem);
 
 }  // namespace examples
