@@ -1,37 +1,21 @@
 // Runs the example programs as a user does, and looks at what they print and at their exit code.
 
-#include <sys/wait.h>
-
 #include <algorithm>
-#include <array>
-#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <vector>
 
 #include "catch.hpp"
+#include "examples/run.hpp"
+
+using programs::contains;
+using programs::Run;
+using programs::run;
 
 namespace {
-
-struct Run {
-  int exit_code;
-  std::string output;  // standard output and standard error
-};
-
-Run run(const std::string& command, const std::string& input = "</dev/null") {
-  const std::string line = std::string(EVENKEEL_EXAMPLE_PROGRAMS_DIR) + "/" + command + " 2>&1 " + input;
-  FILE* pipe = popen(line.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  Run result{0, {}};
-  std::array<char, 4096> chunk;
-  for (std::size_t n; (n = fread(chunk.data(), 1, chunk.size(), pipe)) > 0;) result.output.append(chunk.data(), n);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
-
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 /// The last number of the line that begins so.
 double last_number(const std::string& text, const std::string& start) {
@@ -130,10 +114,153 @@ TEST_CASE("router refuses bad files and options in one line, with exit code 2", 
 }
 
 TEST_CASE("every program explains itself", "[programs]") {
-  for (const char* program : {"router", "norms", "train_eval", "grad_check"}) {
+  for (const char* program : {"router", "norms", "train_eval", "grad_check", "dropout_grid", "batchnorm_flaws",
+                              "deep_signal", "norm_lr_grid", "norm_cost", "scale_invariance", "masks"}) {
     INFO(program);
     const Run help = run(std::string(program) + " --help");
     CHECK(help.exit_code == 0);
-    CHECK(contains(help.output, "--seed"));
+    CHECK(contains(help.output, std::string("Usage: ") + program));
+    const Run negative = run(std::string(program) + (contains(help.output, "--seed N") ? " --seed -1" : " --seeds -1"));
+    CHECK(negative.exit_code == 2);
   }
+}
+
+namespace {
+
+/// The experiments at sizes that take a moment.
+struct Experiment {
+  std::string name, options;
+};
+const std::vector<Experiment>& experiments() {
+  static const std::vector<Experiment> all = {{"dropout_grid", "--steps 5 --seeds 2"},
+                                              {"norm_lr_grid", "--steps 5 --seeds 2 --layers 2"},
+                                              {"deep_signal", "--depth 3 --width 16 --examples 32 --seeds 2"},
+                                              {"scale_invariance", "--steps 20 --seeds 1"},
+                                              {"masks", "--steps 5 --seeds 2 --masks 100"},
+                                              {"batchnorm_flaws", "--draws 10"},
+                                              {"norm_cost", "--rows 64 --features 16 --rounds 3"}};
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("every experiment says what the article found and what the run shows", "[programs]") {
+  for (const auto& [name, options] : experiments()) {
+    const Run result = run(name + " " + options);
+    INFO(result.output);
+    CHECK(result.exit_code == 0);
+    const std::size_t claims = result.output.find("\nWhat the article found / what this run shows\n  ");
+    REQUIRE(claims != std::string::npos);
+    std::istringstream lines(result.output.substr(claims));
+    std::string line;
+    std::getline(lines, line);
+    std::getline(lines, line);  // the heading
+    int count = 0;
+    while (std::getline(lines, line)) {
+      ++count;
+      CHECK((line.starts_with("  holds  ") || line.starts_with("  within error  ") ||
+             line.starts_with("  does not hold  ") || line.starts_with("  undecided  ")));
+    }
+    CHECK(count >= 4);
+  }
+}
+
+TEST_CASE("experiments print and write the same bits for any number of threads", "[programs]") {
+  const programs::Folder folder;
+  for (const auto& [name, options] : experiments()) {
+    if (name == "batchnorm_flaws" || name == "norm_cost") continue;  // on one thread
+    INFO(name);
+    const std::string one = folder / "one.csv", three = folder / "three.csv";
+    CHECK(run(name + " " + options + " --threads 1 --csv " + one).output ==
+          run(name + " " + options + " --threads 3 --csv " + three).output);
+    CHECK(programs::content_of(one) == programs::content_of(three));
+    CHECK(programs::content_of(one).size() > 200);
+  }
+}
+
+TEST_CASE("experiments refuse bad options in one line before they begin", "[programs]") {
+  const programs::Folder folder;
+  const std::string small = folder / "small.tsv";
+  std::ofstream(small) << "a\tone question\nb\tanother\n";
+  const std::string long_run = " --steps 1000000 ";  // what is refused late would never end
+  for (const std::string& command : {"dropout_grid --seeds 0" + long_run,
+                                     std::string("dropout_grid --steps -1"),
+                                     "dropout_grid --norm group" + long_run,
+                                     "dropout_grid --precision half" + long_run,
+                                     "dropout_grid --threads 0" + long_run,
+                                     "dropout_grid --batch 1" + long_run,
+                                     "dropout_grid --data missing.tsv" + long_run,
+                                     "dropout_grid --data " + small + long_run,
+                                     "dropout_grid --csv /nowhere/a.csv" + long_run,
+                                     "dropout_grid --csv /" + long_run,
+                                     "dropout_grid --plot /nowhere/a.png" + long_run,
+                                     "dropout_grid --plot " + (folder / "a.pdf") + long_run,
+                                     "norm_lr_grid --layers 0" + long_run,
+                                     "norm_lr_grid --data " + small + long_run,
+                                     "norm_lr_grid --csv /nowhere/a.csv" + long_run,
+                                     std::string("deep_signal --depth 1"),
+                                     std::string("deep_signal --width 0"),
+                                     std::string("deep_signal --plot a.txt"),
+                                     "scale_invariance --norm none" + long_run,
+                                     "scale_invariance --rate nought" + long_run,
+                                     "scale_invariance --data " + small + long_run,
+                                     "masks --masks 50" + long_run,
+                                     "masks --dropout 1" + long_run,
+                                     "masks --data " + small + long_run,
+                                     std::string("batchnorm_flaws --draws 0"),
+                                     std::string("batchnorm_flaws --data missing.tsv"),
+                                     std::string("norm_cost --rows 0"),
+                                     std::string("norm_cost --csv /nowhere/a.csv")}) {
+    const Run refused = run(command);
+    INFO(command << "\n" << refused.output);
+    CHECK(refused.exit_code == 2);
+    CHECK(refused.output.starts_with(command.substr(0, command.find(' ')) + ": "));
+    CHECK(std::count(refused.output.begin(), refused.output.end(), '\n') == 1);
+  }
+  CHECK(folder.files() == 1);
+}
+
+TEST_CASE("Ctrl-C ends an experiment with what is finished", "[programs]") {
+  const programs::Folder folder;
+  const std::string csv = folder / "partial.csv";
+  const Run stopped =
+      run("dropout_grid --steps 100000000 --seeds 1 --csv " + csv, "</dev/null", "timeout --preserve-status -s INT 2");
+  INFO(stopped.output);
+  CHECK(stopped.exit_code == 130);
+  CHECK(contains(stopped.output, "Interrupted. There is nothing to show: 0 of 1 splits are finished."));
+  const std::string written = programs::content_of(csv);
+  CHECK(std::count(written.begin(), written.end(), '\n') == 1);  // the heading
+}
+
+TEST_CASE("Without gnuplot an experiment says so and does all else", "[programs]") {
+  const programs::Folder folder;
+  for (const auto& [name, options] : experiments()) {
+    const std::string picture = folder / "picture.png";
+    const Run without = run(name + " " + options + " --plot " + picture, "</dev/null", "PATH=/nowhere");
+    INFO(without.output);
+    CHECK(without.exit_code == 0);
+    CHECK(contains(without.output, name + ": " + picture + " will not be drawn: gnuplot is not installed"));
+    CHECK(contains(without.output, "What the article found"));
+    CHECK(folder.files() == 0);
+  }
+}
+
+TEST_CASE("With gnuplot every experiment draws its picture in both formats", "[programs]") {
+  if (std::system("command -v gnuplot >/dev/null 2>&1") != 0) {
+    WARN("gnuplot is not installed: no picture was drawn");
+    return;
+  }
+  const programs::Folder folder;
+  for (const auto& [name, options] : experiments()) {
+    INFO(name);
+    const std::string png = folder / (name + "'s picture.png"), svg = folder / (name + ".svg");
+    const Run drawn_png = run(name + " " + options + " --plot \"" + png + "\"");
+    CHECK(drawn_png.exit_code == 0);
+    CHECK(programs::content_of(png).starts_with("\x89PNG"));
+    const Run drawn_svg = run(name + " " + options + " --plot " + svg);
+    CHECK(drawn_svg.exit_code == 0);
+    CHECK(contains(programs::content_of(svg), "</svg>"));
+    CHECK_FALSE(contains(drawn_png.output + drawn_svg.output, "gnuplot"));
+  }
+  CHECK(folder.files() == 2 * experiments().size());
 }
