@@ -2,6 +2,7 @@
 
 #include "allocation/counter.hpp"
 
+#include <Eigen/SparseCore>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -186,6 +187,34 @@ TEMPLATE_TEST_CASE("Dropout and activations do not allocate after the first roun
   CHECK(requests_of(ek::SiLU<TestType>()) == "");
   CHECK(requests_of(ek::Tanh<TestType>()) == "");
   CHECK(requests_of(ek::Sigmoid<TestType>()) == "");
+}
+
+TEST_CASE("Sparse input does not allocate after the first round", "[allocation]") {
+  const auto sparse = [](Eigen::Index rows, std::uint32_t seed) {
+    ek::Matrix<float> x = values::random<float>(rows, 40, seed);
+    for (Eigen::Index i = 0; i < rows; ++i) x.row(i).tail(30 + i % 5).setZero();
+    return Eigen::SparseMatrix<float, Eigen::RowMajor>(x.sparseView());
+  };
+  ek::Mlp<float> network({40, 16, 4}, {.norm = ek::Norm::layer, .dropout = 0.5});
+  ek::Workspace<float> workspace;
+  Report report;
+  const auto round = [&](const auto& sizes) {
+    for (const int rows : sizes) {
+      const auto x = sparse(rows, 1);
+      const ek::Matrix<float> dy = values::random<float>(rows, 4, 2);
+      ek::Matrix<float> y(rows, 4), dx(rows, 40);
+      report.run("forward(x, y, mode)", [&] { network.forward(x, y, ek::Mode::train); });
+      report.run("infer(x, y, workspace)", [&] { network.infer(x, y, workspace); });
+      report.run("backward(x, dy, dx)", [&] { network.backward(x, dy, dx); });
+      report.run("backward_parameters(x, dy)", [&] { network.backward_parameters(x, dy); });
+      report.run("forward(x, mode)", [&] { network.forward(x, ek::Mode::train); });
+      report.run("backward(dy)", [&] { network.backward(dy); });
+    }
+  };
+  round(first_round);
+  report.count_from_now();
+  round(second_round);
+  CHECK(report.text() == "");
 }
 
 // Networks and training.

@@ -97,6 +97,12 @@ void add_product(View<const Scalar> a, View<const Scalar> b, View<Scalar> c) {
   });
 }
 
+/// c += a^T b. c must not overlap a or b.
+template <typename Scalar>
+void add_transposed_product(View<const Scalar> a, View<const Scalar> b, View<Scalar> c) {
+  add_product(a.transposed(), b, c);
+}
+
 /// Sets every element to zero, in the order of memory.
 template <typename Scalar>
 void set_zero(View<Scalar> y) {

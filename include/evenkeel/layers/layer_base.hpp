@@ -154,9 +154,21 @@ class LayerBase {
  protected:
   LayerBase() = default;
 
- private:
-  enum class Pending { none, given_input, in_place, own_input };
+  enum class Pending { none, given_input, in_place, own_input, own_sparse_input };
 
+  template <class DY>
+  void check_output_gradient(const DY& dy, const char* function) const {
+    if (pending_ == Pending::none)
+      EVENKEEL_THROW(UsageError, Derived::name, "::", function, ": expected a forward call before it, got none");
+    detail::check_shape(Derived::name, function, "output gradient", rows_, self().output_features(columns_), dy);
+  }
+
+  Pending pending_ = Pending::none;             // who has the input of the last forward
+  Index rows_ = 0, columns_ = 0;                // its shape
+  detail::MatrixCache<Scalar> output_;          // what the stand-alone forward returns
+  detail::MatrixCache<Scalar> input_gradient_;  // what the stand-alone backward returns
+
+ private:
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
 
@@ -164,13 +176,6 @@ class LayerBase {
   void check_values_of([[maybe_unused]] const X& x, [[maybe_unused]] Mode mode) {
     if constexpr (requires(Derived & derived, View<const Scalar> view) { derived.check_values(view, mode); })
       self().check_values(read<Scalar>(x).view(), mode);
-  }
-
-  template <class DY>
-  void check_output_gradient(const DY& dy, const char* function) const {
-    if (pending_ == Pending::none)
-      EVENKEEL_THROW(UsageError, Derived::name, "::", function, ": expected a forward call before it, got none");
-    detail::check_shape(Derived::name, function, "output gradient", rows_, self().output_features(columns_), dy);
   }
 
   View<const Scalar> kept_input() const {
@@ -183,11 +188,7 @@ class LayerBase {
     return pending_ == Pending::in_place && self().needs_input() ? kept_input() : given;
   }
 
-  Pending pending_ = Pending::none;             // who has the input of the last forward
-  Index rows_ = 0, columns_ = 0;                // its shape
-  detail::MatrixCache<Scalar> input_;           // a copy of it, where nobody else keeps it
-  detail::MatrixCache<Scalar> output_;          // what the stand-alone forward returns
-  detail::MatrixCache<Scalar> input_gradient_;  // what the stand-alone backward returns
+  detail::MatrixCache<Scalar> input_;  // a copy of the last forward's input, where nobody else keeps it
 };
 
 }  // namespace evenkeel

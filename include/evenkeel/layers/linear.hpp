@@ -5,14 +5,16 @@
 #include <string>
 #include <utility>  // as_const
 
-#include "evenkeel/core/buffer.hpp"        // Buffer
-#include "evenkeel/core/check.hpp"         // at_least, not_negative
-#include "evenkeel/core/parallel.hpp"      // RowChunks
-#include "evenkeel/core/parameter.hpp"     // Parameter
-#include "evenkeel/core/random.hpp"        // RandomStream
-#include "evenkeel/kernels/moments.hpp"    // add_partial_sums
-#include "evenkeel/kernels/product.hpp"    // the arithmetic
-#include "evenkeel/layers/layer_base.hpp"  // LayerBase
+#include "evenkeel/core/buffer.hpp"               // Buffer
+#include "evenkeel/core/check.hpp"                // at_least, not_negative
+#include "evenkeel/core/parallel.hpp"             // RowChunks
+#include "evenkeel/core/parameter.hpp"            // Parameter
+#include "evenkeel/core/random.hpp"               // RandomStream
+#include "evenkeel/core/sparse.hpp"               // SparseView
+#include "evenkeel/kernels/moments.hpp"           // add_partial_sums
+#include "evenkeel/kernels/product.hpp"           // the arithmetic
+#include "evenkeel/kernels/sparse_product.hpp"    // and that of sparse input
+#include "evenkeel/layers/sparse_layer_base.hpp"  // SparseLayerBase
 
 namespace evenkeel {
 
@@ -60,14 +62,15 @@ struct LinearOptions {
 ///
 ///     y = x weight^T + bias
 ///
-/// Shapes  input: (batch, in); output: (batch, out); weight: (out, in); bias: (1, out).
+/// Shapes  input: (batch, in), dense or sparse (Eigen::SparseMatrix of either order, Maps and blocks of it);
+///         output: (batch, out); weight: (out, in); bias: (1, out).
 /// Modes   all compute the same.
 /// Start   The weight is drawn row by row from RandomStream(seed, stream_of("weight")), the bias from
 ///         RandomStream(seed, stream_of("bias")); with a path, from "path.weight" and "path.bias".
 /// Before BatchNorm a bias has no effect: `.bias = false`.
 /// Source  torch.nn.Linear(in, out). The weights of one input lie together in memory; `value` shows them as (out, in).
 template <Real Scalar_, int In = Eigen::Dynamic, int Out = Eigen::Dynamic>
-class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
+class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
  public:
   using Scalar = Scalar_;
   static constexpr const char* name = "Linear";
@@ -109,6 +112,7 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
  private:
   friend LayerBase<Linear, Scalar>;
+  friend SparseLayerBase<Linear, Scalar>;
   template <Real, int, int>
   friend class Linear;
 
@@ -118,17 +122,23 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
     return options_.path.empty() ? parameter : options_.path + "." + parameter;
   }
 
-  void multiply(View<const Scalar> x, View<Scalar> y) const {
+  /// X is View<const Scalar> or SparseView<Scalar>.
+  template <class X>
+  void multiply(X x, View<Scalar> y) const {
     kernels::fill_rows(y, bias_.data());
     kernels::add_product(x, weight_.value().transposed(), y);
   }
 
-  void run_forward(View<const Scalar> x, View<Scalar> y, Mode) { multiply(x, y); }
+  template <class X>
+  void run_forward(X x, View<Scalar> y, Mode) {
+    multiply(x, y);
+  }
 
-  void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
+  template <class X>
+  void run_backward(X x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
     const View<Scalar> dweight = weight_.gradient();
     if (accumulate == Accumulate::no) kernels::set_zero(dweight);
-    kernels::add_product(View<const Scalar>(x).transposed(), dy, dweight.transposed());
+    kernels::add_transposed_product(x, dy, dweight.transposed());
     if (bias_.present()) {
       Wide<Scalar>* sums = bias_sums_.resize(out_);
       for (Index j = 0; j < out_; ++j) sums[j] = 0;
@@ -149,8 +159,9 @@ class Linear final : public LayerBase<Linear<Scalar_, In, Out>, Scalar_> {
     typename Workspace<Scalar>::Frame frame(workspace);
     const View<Scalar> copy = frame.take(x.rows, x.columns);
     as_map(copy) = as_map(x);
-    multiply(copy, y);
+    multiply(View<const Scalar>(copy), y);
   }
+  void run_infer(SparseView<Scalar> x, View<Scalar> y, Workspace<Scalar>&) const { multiply(x, y); }
 
   Index in_, out_;                          // >= 1
   LinearOptions options_;                   // as given

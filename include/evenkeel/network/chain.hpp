@@ -2,17 +2,19 @@
 
 #include <algorithm>  // max
 #include <array>
-#include <cstddef>  // size_t
-#include <cstdint>  // uint32_t, uint64_t
-#include <string>   // to_string
+#include <concepts>  // same_as
+#include <cstddef>   // size_t
+#include <cstdint>   // uint32_t, uint64_t
+#include <string>    // to_string
 #include <string_view>
 #include <utility>  // move
 #include <vector>
 
-#include "evenkeel/core/buffer.hpp"        // Buffer
-#include "evenkeel/core/error.hpp"         // EVENKEEL_THROW
-#include "evenkeel/layers/layer_base.hpp"  // LayerBase
-#include "evenkeel/network/layer.hpp"      // Layer
+#include "evenkeel/core/buffer.hpp"               // Buffer
+#include "evenkeel/core/error.hpp"                // EVENKEEL_THROW
+#include "evenkeel/core/sparse.hpp"               // SparseView
+#include "evenkeel/layers/sparse_layer_base.hpp"  // SparseLayerBase
+#include "evenkeel/network/layer.hpp"             // Layer
 
 namespace evenkeel {
 
@@ -21,7 +23,7 @@ namespace evenkeel {
 ///
 /// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i.
 template <class Derived, Real Scalar_>
-class Chain : public LayerBase<Derived, Scalar_> {
+class Chain : public SparseLayerBase<Derived, Scalar_> {
  public:
   using Scalar = Scalar_;
 
@@ -67,6 +69,17 @@ class Chain : public LayerBase<Derived, Scalar_> {
     });
   }
 
+  /// Throws UsageError unless the first layer takes a sparse input.
+  void check_sparse_input(const char* function) const {
+    self().visit(0, [&]<class L>(const L& layer) {
+      if constexpr (requires { layer.check_sparse_input(function); })
+        layer.check_sparse_input(function);
+      else if constexpr (!takes_sparse<std::remove_const_t<L>>)
+        EVENKEEL_THROW(UsageError, Derived::name, "::", function, ": expected dense input, since layer 0 (",
+                       name_of(layer), ") takes no other, got a sparse matrix");
+    });
+  }
+
   /// Throws UsageError where a layer with parameters cannot add to their gradients.
   void check_accumulation() const {
     each(self(), [&]<class L>(const L& layer, Index i) {
@@ -99,6 +112,7 @@ class Chain : public LayerBase<Derived, Scalar_> {
 
  private:
   friend LayerBase<Derived, Scalar>;
+  friend SparseLayerBase<Derived, Scalar>;
 
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
@@ -149,61 +163,88 @@ class Chain : public LayerBase<Derived, Scalar_> {
 
   static constexpr bool needs_input() { return true; }
 
-  void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
+  template <class L>
+  static constexpr bool takes_sparse = requires {
+    requires L::takes_sparse_input;
+  };
+
+  /// Calls body with what layer i takes as its input: a map of `between`, or the network's own input x.
+  template <class L, class X, class Body>
+  static void with_input(Index i, [[maybe_unused]] X x, View<const Scalar> between, const Body& body) {
+    if constexpr (std::same_as<X, View<const Scalar>>) {
+      body(as_map(i > 0 ? between : x));
+    } else {
+      if (i > 0) return body(as_map(between));
+      if constexpr (takes_sparse<std::remove_const_t<L>>) body(x);  // else check_sparse_input has thrown
+    }
+  }
+
+  // In all three X is View<const Scalar> or SparseView<Scalar>.
+
+  template <class X>
+  void run_forward(X x, View<Scalar> y, Mode mode) {
+    const Index rows = y.rows;
+    Index features = input_columns(x);
+    View<const Scalar> between;  // the output of the layer before
     activations_.resize(static_cast<std::size_t>(count()));
-    View<const Scalar> input = x;
-    each(self(), [&](auto& layer, Index i) {
+    each(self(), [&]<class L>(L& layer, Index i) {
       Activation& activation = activations_[static_cast<std::size_t>(i)];
-      activation.features = layer.output_features(input.columns);
-      const View<Scalar> output = i + 1 == count() ? y : activation.values.matrix(x.rows, activation.features);
-      layer.forward(as_map(input), as_map(output), mode);
-      input = output;
+      activation.features = features = layer.output_features(features);
+      const View<Scalar> output = i + 1 == count() ? y : activation.values.matrix(rows, features);
+      with_input<L>(i, x, between, [&](const auto& input) { layer.forward(input, as_map(output), mode); });
+      between = output;
     });
   }
 
-  void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
+  template <class X>
+  void run_backward(X x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
     if (accumulate == Accumulate::yes) check_accumulation();
     View<const Scalar> delta = dy;
     for (Index i = count() - 1; i >= 0; --i)
-      self().visit(i, [&](auto& layer) {
-        View<const Scalar> input = x;
+      self().visit(i, [&]<class L>(L& layer) {
+        View<const Scalar> between;
         if (i > 0) {
           Activation& before = activations_[static_cast<std::size_t>(i - 1)];
-          input = before.values.matrix(x.rows, before.features);
+          between = before.values.matrix(dy.rows, before.features);
         }
-        const bool wanted = i > 0 || dx.data != nullptr;
-        if constexpr (requires { layer.backward_parameters(as_map(input), as_map(delta), accumulate); })
-          if (!wanted) return layer.backward_parameters(as_map(input), as_map(delta), accumulate);
-        View<Scalar> target = dx;
-        if (i > 0 || !wanted) target = gradients_[static_cast<std::size_t>(i % 2)].matrix(input.rows, input.columns);
-        if constexpr (Accumulates<std::remove_reference_t<decltype(layer)>>)
-          layer.backward(as_map(input), as_map(delta), as_map(target), accumulate);
-        else
-          layer.backward(as_map(input), as_map(delta), as_map(target));
-        delta = target;
+        with_input<L>(i, x, between, [&](const auto& input) {
+          const bool wanted = i > 0 || dx.data != nullptr;
+          if constexpr (requires { layer.backward_parameters(input, as_map(delta), accumulate); })
+            if (!wanted) return layer.backward_parameters(input, as_map(delta), accumulate);
+          View<Scalar> target = dx;
+          if (i > 0 || !wanted) target = gradients_[static_cast<std::size_t>(i % 2)].matrix(input.rows(), input.cols());
+          if constexpr (Accumulates<L>)
+            layer.backward(input, as_map(delta), as_map(target), accumulate);
+          else
+            layer.backward(input, as_map(delta), as_map(target));
+          delta = target;
+        });
       });
   }
 
-  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
+  template <class X>
+  void run_infer(X x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
     Index widest = 0;
-    Index features = x.columns;
+    Index features = input_columns(x);
     each(self(), [&](const auto& layer, Index) {
       features = layer.output_features(features);
       widest = (std::max)(widest, features);
     });
-    const std::array<View<Scalar>, 2> room = {frame.take(x.rows, widest), frame.take(x.rows, widest)};
-    View<const Scalar> input = x;
-    each(self(), [&](const auto& layer, Index i) {
+    const std::array<View<Scalar>, 2> room = {frame.take(y.rows, widest), frame.take(y.rows, widest)};
+    features = input_columns(x);
+    View<const Scalar> between;
+    each(self(), [&]<class L>(const L& layer, Index i) {
+      features = layer.output_features(features);
       View<Scalar> output = y;
-      if (i + 1 < count()) {
-        const Index columns = layer.output_features(input.columns);
-        output = {room[static_cast<std::size_t>(i % 2)].data, x.rows, columns, columns, 1};
-      }
-      layer.infer(as_map(input), as_map(output), workspace);
-      input = output;
+      if (i + 1 < count()) output = {room[static_cast<std::size_t>(i % 2)].data, y.rows, features, features, 1};
+      with_input<L>(i, x, between, [&](const auto& input) { layer.infer(input, as_map(output), workspace); });
+      between = output;
     });
   }
+
+  static Index input_columns(const View<const Scalar>& x) { return x.columns; }
+  static Index input_columns(const SparseView<Scalar>& x) { return x.cols(); }
 
   struct Activation {
     detail::Buffer<Scalar> values;

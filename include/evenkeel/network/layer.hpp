@@ -31,6 +31,7 @@ namespace evenkeel {
 ///     set_stream(path)                          told its place in the outermost network, for random numbers
 ///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
 ///     input_features() const                    checked against the layer before when a network is made
+///     takes_sparse_input                        a static bool, true: as a first layer its calls also take x as a SparseView
 ///     name                                      a static string for messages and the summary
 ///     cast<U>() const                           the same layer in another scalar type, state included
 template <class L>

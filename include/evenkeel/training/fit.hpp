@@ -1,6 +1,7 @@
 #pragma once
 
-#include <cstdint>  // int64_t, uint64_t
+#include <algorithm>  // min
+#include <cstdint>    // int64_t, uint64_t
 #include <functional>
 #include <optional>
 #include <span>
@@ -10,6 +11,7 @@
 #include "evenkeel/core/buffer.hpp"       // MatrixCache
 #include "evenkeel/core/error.hpp"        // ShapeError
 #include "evenkeel/core/mode.hpp"         // Mode
+#include "evenkeel/core/sparse.hpp"       // SparseOf
 #include "evenkeel/core/types.hpp"        // Index, Matrix
 #include "evenkeel/core/view.hpp"         // DenseOf
 #include "evenkeel/training/batches.hpp"  // Batches
@@ -76,20 +78,59 @@ class TargetBatch {
   MatrixCache<Scalar> rows_;
 };
 
+/// The inputs of one batch: rows of a dense or of a sparse matrix.
+template <typename Scalar, class X>
+class InputBatch {
+ public:
+  InputBatch(const X& x, Index) : x_{x} {}
+  const Matrix<Scalar>& take(std::span<const Index> examples) {
+    auto& batch = rows_.get(static_cast<Index>(examples.size()), x_.cols());
+    for (std::size_t i = 0; i < examples.size(); ++i) batch.row(static_cast<Index>(i)) = x_.row(examples[i]);
+    return batch;
+  }
+
+ private:
+  const X& x_;
+  MatrixCache<Scalar> rows_;
+};
+
+template <typename Scalar, SparseOf<Scalar> X>
+class InputBatch<Scalar, X> {
+ public:
+  InputBatch(const X& x, Index batch_size) : x_{sparse_view<Scalar>(x)} {
+    if (!x_.by_rows) {
+      by_rows_.assign(x_);
+      x_ = by_rows_.view();
+    }
+    batch_.reserve(x_, (std::min)(batch_size, x_.rows()));
+  }
+  SparseView<Scalar> take(std::span<const Index> examples) {
+    batch_.gather(x_, examples);
+    return batch_.view();
+  }
+
+ private:
+  SparseView<Scalar> x_;
+  SparseRows<Scalar> by_rows_;  // all of x, where it lies by columns
+  SparseRows<Scalar> batch_;
+};
+
 }  // namespace detail
 
 /// Trains a network on examples in shuffled mini-batches: the loop forward (Mode::train), loss, backward, clip, step.
 ///
 ///     ek::fit(net, cross_entropy, optimizer, x, labels, {.steps = 3000, .batch_size = 16, .seed = 1});
 ///
-/// Shapes  x: (examples, features). targets: a label for each example, or a matrix with a row for each.
+/// Shapes  x: (examples, features), dense, or sparse where the network's first layer takes that (stored by columns it is
+///         copied once). targets: a label for each example, or a matrix with a row for each.
 /// `callback`, given a FitStep after each step, may return false to stop. Returns the number of steps made. Throws
 /// ShapeError unless there is one target an example; std::invalid_argument for options out of their bounds.
 template <class Network, class Loss, class Optimizer, class X, class Targets, class Callback>
 Index fit(Network& network, Loss& loss, Optimizer& optimizer, const X& x, const Targets& targets,
           const FitOptions& options, Callback&& callback) {
   using Scalar = typename Network::Scalar;
-  static_assert(DenseOf<X, Scalar>, "x must be a dense Eigen object with the network's Scalar");
+  static_assert(DenseOf<X, Scalar> || SparseOf<X, Scalar>,
+                "x must be a dense or sparse Eigen matrix with the network's Scalar");
   static_assert(Labels<Targets> || DenseOf<Targets, Scalar>,
                 "targets must be a range of integers, or a dense Eigen object with the network's Scalar");
   detail::at_least(1, options.steps, "fit", "steps");
@@ -100,12 +141,11 @@ Index fit(Network& network, Loss& loss, Optimizer& optimizer, const X& x, const 
   Batches batches(x.rows(), options.batch_size, {.seed = options.seed, .drop_last = options.drop_last});
   auto parameters = network.parameters();
   if (options.clip_norm) clip_gradient_norm(Parameters<Scalar>{}, *options.clip_norm);  // checks the bound
-  detail::MatrixCache<Scalar> inputs;
+  detail::InputBatch<Scalar, X> input_batch(x, options.batch_size);
 
   for (Index step = 0; step < options.steps; ++step) {
     const std::span<const Index> examples = batches.next();
-    Matrix<Scalar>& input = inputs.get(static_cast<Index>(examples.size()), x.cols());
-    for (std::size_t i = 0; i < examples.size(); ++i) input.row(static_cast<Index>(i)) = x.row(examples[i]);
+    const auto& input = input_batch.take(examples);
     const auto& result = loss(network.forward(input, Mode::train), target_batch.take(examples));
     network.backward_parameters(input, result.gradient);
     FitStep report{step, static_cast<double>(result.value), 0.0};

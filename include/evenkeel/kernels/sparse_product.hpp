@@ -1,0 +1,45 @@
+#pragma once
+
+#include "evenkeel/core/sparse.hpp"      // SparseView
+#include "evenkeel/core/types.hpp"       // Index
+#include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/moments.hpp"  // with_strides
+
+/// Products with a sparse matrix. Each stored value costs one pass over a row of the dense factor; sums run in the order of
+/// columns, so both storage orders give the same bits.
+namespace evenkeel::kernels {
+namespace detail {
+
+/// y += factor x, for rows of matrices.
+template <typename Scalar, class XStride, class YStride>
+void add_scaled(Index count, Scalar factor, const Scalar* x, XStride x_stride, Scalar* y, YStride y_stride) {
+  for (Index j = 0; j < count; ++j) y[j * y_stride] += factor * x[j * x_stride];
+}
+
+}  // namespace detail
+
+/// c += a b. c must not overlap b.
+template <typename Scalar>
+void add_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+  with_strides(
+      [&](auto b_stride, auto c_stride) {
+        a.for_each([&](Index row, Index column, Scalar value) {
+          detail::add_scaled(c.columns, value, b.row(column), b_stride, c.row(row), c_stride);
+        });
+      },
+      b.column_stride, c.column_stride);
+}
+
+/// c += a^T b. c must not overlap b.
+template <typename Scalar>
+void add_transposed_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+  with_strides(
+      [&](auto b_stride, auto c_stride) {
+        a.for_each([&](Index row, Index column, Scalar value) {
+          detail::add_scaled(c.columns, value, b.row(row), b_stride, c.row(column), c_stride);
+        });
+      },
+      b.column_stride, c.column_stride);
+}
+
+}  // namespace evenkeel::kernels
