@@ -27,6 +27,7 @@
 #include <cmath>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -43,6 +44,7 @@
 #include "examples/support/program.hpp"
 #include "examples/support/questions.hpp"
 #include "examples/support/statistics.hpp"
+#include "examples/support/work.hpp"
 
 namespace ek = evenkeel;
 using Matrix = ek::Matrix<double>;
@@ -217,7 +219,10 @@ struct Results {
 class Meter {
  public:
   Meter(std::size_t count, bool quiet) : count_{count}, progress_{quiet} {}
-  void tick() { progress_.show(++done_, count_); }
+  void tick() {
+    examples::give_up_if_interrupted();
+    progress_.show(++done_, count_);
+  }
 
  private:
   std::size_t count_, done_ = 0;
@@ -306,6 +311,15 @@ Results measure(const Settings& settings, const Activations& activations) {
   return results;
 }
 
+/// None after an interrupt.
+std::optional<Results> measure_all(const Settings& settings, const Activations& activations) {
+  try {
+    return measure(settings, activations);
+  } catch (const examples::Interrupted&) {
+    return std::nullopt;
+  }
+}
+
 /// The error of a running mean, as a share of that of one batch: the variances of its batches, weighted by the squares of
 /// m (1 - m)^k, sum to m / (2 - m) of one.
 double running_share() { return std::sqrt(momentum / (2 - momentum)); }
@@ -320,8 +334,10 @@ void print_two_batches(const TwoBatches& test) {
 }
 
 void print_statistics(const Activations& activations, const std::vector<BySize>& tests) {
-  fmt::print("\n2. How far a batch's mean is from that of all {} questions, in standard deviations\n",
-             activations.count());
+  fmt::print(
+      "\n2. How far a batch's mean is from that of all {} questions, in standard deviations\n   (mean |difference|; "
+      "expected: sqrt(2/pi (1/B - 1/N)))\n",
+      activations.count());
   fmt::print("   {:>8} {:>10} {:>10} {:>16} {:>10}\n", "batch of", "batch mean", "expected", "running mean",
              "expected");
   for (const BySize& test : tests) {
@@ -336,7 +352,7 @@ void print_alone(const Alone& test) {
   fmt::print("   {:<20} {:>16} {:>8}\n", "", "largest |output|", "size");
   for (const Norm norm : all_norms)
     fmt::print("   {:<20} {:16.1f} {:8.3f}\n", norm_names[norm], test.largest[norm], test.size[norm]);
-  fmt::print("   The first line is the kernel's. The layer refuses:\n   {}\n", test.refusal);
+  fmt::print("   The first line is the bare arithmetic; the layer itself refuses:\n   {}\n", test.refusal);
 }
 
 void print_last_token(const EachNorm<Draws>& moves) {
@@ -369,7 +385,7 @@ std::string listed(const std::vector<BySize>& tests, const Figure& figure) {
 }
 
 void print_claims(const Settings& settings, const Activations& activations, const Results& results) {
-  examples::Claims claims;
+  examples::Claims claims(settings.on_shipped_data());
   const auto& [batch, difference, size] = results.two_batches;
   const auto batch_difference = difference[by_batch].mean(), batch_output = size[by_batch].mean();
   claims.add(examples::verdict_of(batch_difference > batch_output / 4),
@@ -431,6 +447,8 @@ void write_csv(examples::Csv& csv, const Activations& activations, const Results
   }
   for (const Norm norm : all_norms) {
     csv.row("last_token", norm_keys[norm], tokens, "move", results.last_token[norm].mean());
+    csv.row("last_token", norm_keys[norm], tokens, "move_least", results.last_token[norm].least());
+    csv.row("last_token", norm_keys[norm], tokens, "move_most", results.last_token[norm].most());
     csv.row("last_token", norm_keys[norm], tokens, "move_low", results.last_token[norm].low());
     csv.row("last_token", norm_keys[norm], tokens, "move_high", results.last_token[norm].high());
   }
@@ -441,7 +459,7 @@ void write_csv(examples::Csv& csv, const Activations& activations, const Results
 }
 
 /// Left: the error of a batch's mean by batch size. Right: how the same batch differs between train and eval.
-void draw(examples::Plot& plot, const Activations& activations, const std::vector<BySize>& tests) {
+void draw(examples::Plot& plot, const Activations& activations, const std::vector<BySize>& tests, bool comparable) {
   std::vector<std::vector<double>> points;
   std::string sizes;
   double smallest = 1;
@@ -454,26 +472,29 @@ void draw(examples::Plot& plot, const Activations& activations, const std::vecto
   }
   const double largest = points.back()[0];
   plot.draw(
-      400, examples::Plot::block("points", points) + "$article << END\n2 0.55\n8 0.28\n32 0.13\n128 0.04\nEND\n" +
-               fmt::format("set rmargin 2\nset multiplot layout 1,2\nset logscale x 2\nset xlabel 'batch size'\n"
-                           "set xtics ({})\nset xrange [1.5:{}]\nset samples 400\n",
-                           sizes, largest * 1.3) +
-               fmt::format("expected(b) = b < {0} ? sqrt(2 / pi * (1 / b - 1. / {0})) : 1 / 0\n", activations.count()) +
-               fmt::format("set title 'How far the mean is from that of all questions'\nset logscale y\n"
-                           "set ylabel 'standard deviations'\nset key bottom left\nset yrange [{1}:1]\n"
-                           "plot expected(x) with lines linetype 1 title 'expected', "
-                           "$points using 1:2 with points linetype 1 pointsize 1.2 title 'batch', "
-                           "expected(x) * {0} with lines linetype 2 notitle, "
-                           "$points using 1:3 with points linetype 2 pointsize 1.2 title 'running', "
-                           "$article with points linetype 5 pointtype 12 pointsize 1.8 title 'article, batch'\n",
-                           running_share(), smallest / 2) +
-               "set title 'The same batch in train and in eval mode'\nunset logscale y\nset yrange [0:*]\n"
-               "set ylabel 'mean difference of the outputs'\nset key top right width 2\n"
-               "plot $points using 1:4 with linespoints linetype 2 title 'BatchNorm', "
-               "$points using 1:5 with linespoints linetype 3 title 'LayerNorm, RMSNorm'\nunset multiplot\n");
+      400,
+      examples::Plot::block("points", points) + "$article << END\n2 0.55\n8 0.28\n32 0.13\n128 0.04\nEND\n" +
+          fmt::format("set rmargin 2\nset multiplot layout 1,2\nset logscale x 2\nset xlabel 'batch size'\nset xtics "
+                      "({})\nset xrange [1.5:{}]\nset samples 400\n",
+                      sizes, largest * 1.3) +
+          fmt::format("expected(b) = b < {0} ? sqrt(2 / pi * (1 / b - 1. / {0})) : 1 / 0\n", activations.count()) +
+          fmt::format("set title 'How far the mean is from that of all questions'\nset logscale y\nset ylabel "
+                      "'standard deviations'\nset key bottom left\nset yrange [{1}:1]\nplot expected(x) with lines "
+                      "linetype 1 title 'expected', $points using 1:2 with points linetype 1 pointsize 1.2 title "
+                      "'batch', expected(x) * {0} with lines linetype 2 notitle, $points using 1:3 with points "
+                      "linetype 2 pointsize 1.2 title 'running', {2}\n",
+                      running_share(), smallest / 2,
+                      comparable ? "$article with points linetype 5 pointtype 12 pointsize 1.8 title 'article, batch'"
+                                 : "1 / 0 notitle") +
+          "set title 'The same batch in train and in eval mode'\nunset logscale y\nset yrange [0:*]\nset ylabel 'mean "
+          "difference of the outputs'\nset key top right width 2\nplot $points using 1:4 with linespoints linetype 2 "
+          "title 'BatchNorm', $points using 1:5 with linespoints linetype 3 title 'LayerNorm, RMSNorm'\nunset "
+          "multiplot\n");
 }
 
-void run(const Settings& settings) {
+int run(const Settings& settings) {
+  const examples::InterruptGuard guard;
+  settings.check_files();
   examples::Plot plot("batchnorm_flaws", settings.plot);
   examples::Csv csv(settings.csv, {"test", "norm", "batch_size", "figure", "value"});
   const Activations activations(settings);
@@ -484,15 +505,24 @@ void run(const Settings& settings) {
              warm_up);
   std::fflush(stdout);
 
-  const Results results = measure(settings, activations);
-  write_csv(csv, activations, results);
+  const auto measured = measure_all(settings, activations);
+  if (!measured) {
+    fmt::print(
+        "Interrupted. There is nothing to show: averages of some draws only would mislead. --draws makes it "
+        "shorter.\n");
+    return examples::interrupted_exit;
+  }
+  const Results& results = *measured;
   print_two_batches(results.two_batches);
   print_statistics(activations, results.by_size);
   print_alone(results.alone);
   print_last_token(results.last_token);
   print_train_to_eval(results.by_size);
   print_claims(settings, activations, results);
-  draw(plot, activations, results.by_size);
+  std::fflush(stdout);
+  write_csv(csv, activations, results);
+  if (plot) draw(plot, activations, results.by_size, settings.on_shipped_data());
+  return 0;
 }
 
 }  // namespace
@@ -508,14 +538,14 @@ int main(int argc, char** argv) {
       "BatchNorm subtracts each feature's mean over the batch and divides by its deviation, so an output is a function "
       "of the whole batch. At inference it uses running statistics, averages over the batches of training: then an "
       "output depends on its own example alone, but it is not the function that was trained. LayerNorm and RMSNorm "
-      "take their statistics from the features of one example, and have neither trouble.\n"
-      "'size' is the mean |output|. 'nine of ten draws' says how much a single draw, such as the article's, may "
-      "stray.");
+      "take their statistics from the features of one example, and have neither trouble.\n'size' is the mean |output|. "
+      "'nine of ten draws' says how much a single draw, such as the article's, may stray." +
+      std::string(examples::article_note));
   settings.add_data(app);
   examples::add_seed(app, settings.seed, "Of the layer's start, the batches and the sequences");
   app.add_option("--draws", settings.draws, "Random batches or sequences in each test")
       ->check(CLI::Range(1u, 10000000u))
       ->option_text("N [500]");
   settings.add_output(app, "Error of the mean by batch size, and the difference between train and eval");
-  return examples::run_program(app, argc, argv, [&] { run(settings); });
+  return examples::run_program(app, argc, argv, [&] { return run(settings); });
 }

@@ -120,13 +120,22 @@ class Grid {
   Cell chosen() const { return best(dropouts.size()); }
   Cell chosen_without_dropout() const { return best(1); }
 
+  /// In how many splits this cell's value is the higher one.
+  std::size_t rises(Cell after, Cell before, double Evaluation::*metric) const {
+    const std::vector<double> high = validation(after, metric), low = validation(before, metric);
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < high.size(); ++i)
+      if (high[i] > low[i]) ++count;
+    return count;
+  }
+
  private:
   Cell best(std::size_t dropout_count) const {
     Cell result{0, 0};
     for (std::size_t decay = 0; decay < decays.size(); ++decay)
       for (std::size_t dropout = 0; dropout < dropout_count; ++dropout)
-        if (validation_mean({decay, dropout}, &Evaluation::cross_entropy) <
-            validation_mean(result, &Evaluation::cross_entropy))
+        if (const double best = validation_mean(result, &Evaluation::cross_entropy);
+            std::isnan(best) || validation_mean({decay, dropout}, &Evaluation::cross_entropy) < best)
           result = {decay, dropout};
     return result;
   }
@@ -138,32 +147,44 @@ class Grid {
 
 using Cell = Grid::Cell;
 
+/// The cell of these values, which the grid must have.
+constexpr Cell cell_of(double dropout, double decay) {
+  const auto place = [](const auto& values, double value) {
+    return static_cast<std::size_t>(std::find(values.begin(), values.end(), value) - values.begin());
+  };
+  return {place(decays, decay), place(dropouts, dropout)};
+}
+
 std::string name(Cell cell) {
   return fmt::format("dropout {:.1f}, decay {:.1f}", dropouts[cell.dropout], decays[cell.decay]);
 }
 
 void print_table(const Grid& grid) {
   fmt::print(
-      "On validation. What dropout adds is paired by split with no dropout at the same decay; ± is its standard "
-      "error.\n"
-      "CE: cross-entropy. top p: largest probability. gap: largest logit minus the next. wrong: top p of wrong "
+      "On validation, means over the splits. CE: cross-entropy, lower is better. change: to no dropout at the same "
+      "decay,\n"
+      "split by split; ±: its standard error, sd * sqrt(1 / splits + tested / trained), the second term for the "
+      "questions\n"
+      "that splits share. top p: largest probability. gap: largest logit minus the next. wrong: top p of wrong "
       "answers.\n\n"
       "{:>5} {:>7}   {:>5} {:>16}   {:>8} {:>16}   {:>5}  {:>6}  {:>5}   {:>7} {:>8}\n",
-      "decay", "dropout", "CE", "dropout adds", "accuracy", "dropout adds", "top p", "gap", "wrong", "test CE",
-      "accuracy");
+      "decay", "dropout", "CE", "change", "accuracy", "change", "top p", "gap", "wrong", "test CE", "accuracy");
   for (std::size_t decay = 0; decay < decays.size(); ++decay) {
     for (std::size_t dropout = 0; dropout < dropouts.size(); ++dropout) {
       const Cell cell{decay, dropout};
-      const auto added = [&](double Evaluation::*metric) {
+      const auto change = [&](double Evaluation::*metric) {
         return dropout == 0 ? std::string() : to_string(grid.added(cell, metric));
       };
-      fmt::print("{:>5.1f} {:>7.1f}   {:5.3f} {:>16}   {:8.3f} {:>16}   {:5.3f}  {:6.2f}  {:5.3f}   {:7.3f} {:8.3f}\n",
-                 decays[decay], dropouts[dropout], grid.validation_mean(cell, &Evaluation::cross_entropy),
-                 added(&Evaluation::cross_entropy), grid.validation_mean(cell, &Evaluation::accuracy),
-                 added(&Evaluation::accuracy), grid.validation_mean(cell, &Evaluation::top_probability),
-                 grid.validation_mean(cell, &Evaluation::logit_gap),
-                 grid.validation_mean(cell, &Evaluation::top_probability_wrong),
-                 grid.test_mean(cell, &Evaluation::cross_entropy), grid.test_mean(cell, &Evaluation::accuracy));
+      const auto mean = [&](double Evaluation::*metric, int width, int digits) {
+        return examples::figure(grid.validation_mean(cell, metric), width, digits);
+      };
+      fmt::print("{:>5.1f} {:>7.1f}   {} {:>16}   {} {:>16}   {}  {}  {}   {} {}\n", decays[decay], dropouts[dropout],
+                 mean(&Evaluation::cross_entropy, 5, 3), change(&Evaluation::cross_entropy),
+                 mean(&Evaluation::accuracy, 8, 3), change(&Evaluation::accuracy),
+                 mean(&Evaluation::top_probability, 5, 3), mean(&Evaluation::logit_gap, 6, 2),
+                 mean(&Evaluation::top_probability_wrong, 5, 3),
+                 examples::figure(grid.test_mean(cell, &Evaluation::cross_entropy), 7, 3),
+                 examples::figure(grid.test_mean(cell, &Evaluation::accuracy), 8, 3));
     }
     fmt::print("\n");
   }
@@ -179,91 +200,102 @@ void print_choice(const Grid& grid) {
   };
   line("chosen: " + name(chosen), chosen);
   line(fmt::format("decay alone: {:.1f}", decays[decay_only.decay]), decay_only);
-  line("neither", neither);
-  fmt::print("  dropout's own share of the CE {:>22}\n",
-             to_string(grid.test_difference(chosen, decay_only, &Evaluation::cross_entropy)));
-  fmt::print("  decay's share of the CE       {:>22}\n",
-             to_string(grid.test_difference(decay_only, neither, &Evaluation::cross_entropy)));
+  line("no dropout, no decay", neither);
+  const auto share = [&](const char* whose, Cell with, Cell without) {
+    fmt::print("  {:<28} {:>22}\n", fmt::format("{} share of the CE", whose),
+               with == without ? "none was chosen"
+                               : to_string(grid.test_difference(with, without, &Evaluation::cross_entropy)));
+  };
+  share("dropout's own", chosen, decay_only);
+  share("decay's", decay_only, neither);
 }
 
-/// The article's figures after 3,000 and after 12,000 steps; another number of steps is compared with the nearer.
+/// The article's figures after 3,000 and after 12,000 steps.
 struct Article {
-  const char *raised, *gap, *wrong, *helped, *helped_accuracy, *confidence, *collapse, *dropout_share, *decay_share;
+  ek::Index steps;
+  const char *raised, *gap, *wrong, *helped, *helped_accuracy, *confidence, *collapse, *decay_share, *dropout_share;
 };
-constexpr Article article_3000 = {"+0.113 ± 0.052 to +0.546 ± 0.132",
-                                  "3.85 to 6.93",
-                                  "0.752 to 0.860",
-                                  "-0.028 ± 0.025",
-                                  "+0.014 ± 0.025",
-                                  "0.482 to 0.312",
-                                  "-0.227 ± 0.042",
-                                  "-0.022 ± 0.024",
-                                  "-0.285 ± 0.097"};
-constexpr Article article_12000 = {"+0.320 ± 0.085 to +2.066 ± 0.481",
-                                   "5.55 to 13.47",
-                                   "0.833 to 0.925",
-                                   "-0.236 ± 0.064",
-                                   "+0.039 ± 0.028",
-                                   "0.470 to 0.306",
-                                   "-0.236 ± 0.056",
-                                   "-0.191 ± 0.041",
-                                   "-0.395 ± 0.167"};
+constexpr std::array articles = {
+    Article{3000, "+0.113 ± 0.052 to +0.546 ± 0.132", "3.85 to 6.93", "0.752 to 0.860", "-0.028 ± 0.025",
+            "+0.014 ± 0.025", "0.482 to 0.312", "-0.227 ± 0.042", "-0.285 ± 0.097", "-0.022 ± 0.024, a tie"},
+    Article{12000, "+0.320 ± 0.085 to +2.066 ± 0.481", "5.55 to 13.47", "0.833 to 0.925", "-0.236 ± 0.064",
+            "+0.039 ± 0.028", "0.470 to 0.306", "-0.236 ± 0.056", "-0.395 ± 0.167", "-0.191 ± 0.041"}};
+
+/// How far a claim that a difference is above zero is from being shown: the higher, the safer.
+double safety(const Estimate& difference) { return difference.value - 2 * difference.error; }
+
+/// What every dropout rate does without decay.
+void claim_no_decay(examples::Claims& claims, const Grid& grid, const Article& article) {
+  std::vector<examples::Verdict> raised, unmoved;
+  Cell weakest = cell_of(0.1, 0), largest = weakest, farthest = weakest;
+  const auto loss = [&](Cell cell) { return grid.added(cell, &Evaluation::cross_entropy); };
+  const auto accuracy = [&](Cell cell) { return grid.added(cell, &Evaluation::accuracy); };
+  for (const double dropout : dropouts) {
+    const Cell cell = cell_of(dropout, 0);
+    if (dropout == 0) continue;
+    raised.push_back(examples::positive(loss(cell)));
+    unmoved.push_back(examples::nothing(accuracy(cell)));
+    if (safety(loss(cell)) < safety(loss(weakest))) weakest = cell;
+    if (loss(cell).value > loss(largest).value) largest = cell;
+    const auto distance = [&](Cell each) { return std::abs(accuracy(each).value) - 2 * accuracy(each).error; };
+    if (distance(cell) > distance(farthest)) farthest = cell;
+  }
+  const auto shown = [&](Cell cell, const Estimate& estimate) {
+    return fmt::format("{} at {:.1f}", to_string(estimate), dropouts[cell.dropout]);
+  };
+  claims.add(all_of(raised), "without decay every dropout rate raises the CE", article.raised,
+             fmt::format("least clearly {}, in {} of {} splits; most {}", shown(weakest, loss(weakest)),
+                         grid.rises(weakest, cell_of(0, 0), &Evaluation::cross_entropy), grid.splits(),
+                         shown(largest, loss(largest))));
+  claims.add(all_of(unmoved), "and no change of accuracy can be seen", "yes",
+             "most clearly " + shown(farthest, accuracy(farthest)));
+}
 
 void print_claims(const Settings& settings, const Grid& grid) {
-  using enum examples::Verdict;
-  const Article& article = settings.steps < 6000 ? article_3000 : article_12000;
-  examples::Claims claims;
+  const bool long_run = settings.steps == articles[1].steps;
+  const Article& article = articles[long_run ? 1 : 0];
+  examples::Claims claims(settings.on_shipped_data() && settings.steps == article.steps && settings.norm == "none" &&
+                          settings.batch == 16);
+  claim_no_decay(claims, grid, article);
 
-  std::vector<examples::Verdict> raised, unmoved;
-  Estimate least{1e300, 0}, most{-1e300, 0}, largest_move{0, 0};
-  for (std::size_t dropout = 1; dropout < dropouts.size(); ++dropout) {
-    const Estimate loss = grid.added({0, dropout}, &Evaluation::cross_entropy);
-    raised.push_back(examples::positive(loss));
-    if (!(loss.value > least.value)) least = loss;
-    if (!(loss.value < most.value)) most = loss;
-    const Estimate accuracy = grid.added({0, dropout}, &Evaluation::accuracy);
-    unmoved.push_back(examples::nothing(accuracy));
-    if (!(std::abs(accuracy.value) < std::abs(largest_move.value))) largest_move = accuracy;
-  }
-  claims.add(all_of(raised), "without decay every dropout rate raises the CE", article.raised,
-             to_string(least) + " to " + to_string(most));
-  claims.add(all_of(unmoved), "and accuracy stays within its error", "yes", "at most " + to_string(largest_move));
-
-  const auto from_to = [&](double Evaluation::*metric, Cell before, Cell after, int digits) {
-    return fmt::format("{:.{}f} to {:.{}f}", grid.validation_mean(before, metric), digits,
-                       grid.validation_mean(after, metric), digits);
+  const Cell none = cell_of(0, 0), half = cell_of(0.5, 0), helped = cell_of(0.5, 3), both = cell_of(0.7, 10);
+  const auto from_to = [&](double Evaluation::*metric, int digits) {
+    return fmt::format("{:.{}f} to {:.{}f}", grid.validation_mean(none, metric), digits,
+                       grid.validation_mean(half, metric), digits);
   };
-  const Cell none{0, 0}, half{0, 3};
   claims.add(examples::positive(grid.added(half, &Evaluation::logit_gap)),
-             "dropout 0.5 without decay widens the gap of the logits", article.gap,
-             from_to(&Evaluation::logit_gap, none, half, 2));
+             "dropout 0.5 without decay widens the gap of the logits", article.gap, from_to(&Evaluation::logit_gap, 2));
   claims.add(examples::positive(grid.added(half, &Evaluation::top_probability_wrong)), "and makes wrong answers surer",
-             article.wrong, from_to(&Evaluation::top_probability_wrong, none, half, 3));
+             article.wrong, from_to(&Evaluation::top_probability_wrong, 3));
 
-  const Cell helped{3, 3};
   claims.add(examples::negative(grid.added(helped, &Evaluation::cross_entropy)), "at decay 3 dropout 0.5 lowers the CE",
              article.helped, to_string(grid.added(helped, &Evaluation::cross_entropy)));
-  claims.add(examples::nothing(grid.added(helped, &Evaluation::accuracy)), "and accuracy is a tie",
+  claims.add(examples::nothing(grid.added(helped, &Evaluation::accuracy)), "and no change of accuracy can be seen",
              article.helped_accuracy, to_string(grid.added(helped, &Evaluation::accuracy)));
 
   double surest = 0;
-  for (std::size_t dropout = 0; dropout < dropouts.size(); ++dropout)
-    surest = (std::max)(surest, grid.validation_mean({4, dropout}, &Evaluation::top_probability));
+  for (const double dropout : dropouts) {
+    const double mean = grid.validation_mean(cell_of(dropout, 10), &Evaluation::top_probability);
+    if (!(mean <= surest)) surest = mean;
+  }
   claims.add(examples::verdict_of(surest < 0.5), "at decay 10 the mean top p is below 0.5", article.confidence,
              fmt::format("at most {:.3f}", surest));
-  claims.add(examples::negative(grid.added({4, 4}, &Evaluation::accuracy)), "and dropout 0.7 with it loses accuracy",
+  claims.add(examples::negative(grid.added(both, &Evaluation::accuracy)), "and dropout 0.7 with it loses accuracy",
              article.collapse,
-             fmt::format("{}, top p {:.3f}", to_string(grid.added({4, 4}, &Evaluation::accuracy)),
-                         grid.validation_mean({4, 4}, &Evaluation::top_probability)));
+             fmt::format("{}, top p {:.3f}", to_string(grid.added(both, &Evaluation::accuracy)),
+                         grid.validation_mean(both, &Evaluation::top_probability)));
 
   const Cell chosen = grid.chosen(), decay_only = grid.chosen_without_dropout();
   claims.add(examples::verdict_of(chosen == helped), "the choice is dropout 0.5 with decay 3", "yes", name(chosen));
-  claims.add(examples::negative(grid.test_difference(decay_only, none, &Evaluation::cross_entropy)),
-             "on test decay alone lowers the CE", article.decay_share,
-             to_string(grid.test_difference(decay_only, none, &Evaluation::cross_entropy)));
-  claims.add(examples::negative(grid.test_difference(chosen, decay_only, &Evaluation::cross_entropy)),
-             "and dropout lowers it further", article.dropout_share,
-             to_string(grid.test_difference(chosen, decay_only, &Evaluation::cross_entropy)));
+  const auto claim_share = [&](const char* claim, const char* published, Cell with, Cell without) {
+    const Estimate share = grid.test_difference(with, without, &Evaluation::cross_entropy);
+    if (with == without)
+      claims.add(examples::Verdict::does_not_hold, claim, published, "none was chosen");
+    else
+      claims.add(examples::negative(share), claim, published, to_string(share));
+  };
+  claim_share("on test decay alone lowers the CE", article.decay_share, decay_only, none);
+  claim_share("and dropout lowers it further", article.dropout_share, chosen, decay_only);
   claims.print();
 }
 
@@ -322,10 +354,12 @@ void draw(examples::Plot& plot, const Settings& settings, const Grid& grid) {
 
   std::string commands = examples::Plot::block("heat", heat);
   std::string curves;
-  const std::array<std::pair<std::string, Cell>, 4> shown = {{{"neither", {0, 0}},
-                                                              {"dropout 0.5, no decay", {0, 3}},
-                                                              {"decay alone", grid.chosen_without_dropout()},
-                                                              {"chosen", grid.chosen()}}};
+  const Cell decay_alone = grid.chosen_without_dropout();
+  const std::array<std::pair<std::string, Cell>, 4> shown = {
+      {{"no dropout, no decay", cell_of(0, 0)},
+       {"dropout 0.5, no decay", cell_of(0.5, 0)},
+       {fmt::format("decay {:g} alone", decays[decay_alone.decay]), decay_alone},
+       {name(grid.chosen()), grid.chosen()}}};
   for (std::size_t i = 0; i < shown.size(); ++i) {
     std::vector<std::vector<double>> points;
     for (std::size_t bin = 0; bin < std::tuple_size_v<decltype(Evaluation::bins)>; ++bin) {
@@ -345,36 +379,41 @@ void draw(examples::Plot& plot, const Settings& settings, const Grid& grid) {
   const double middle = std::sqrt(smallest * largest);
   commands += fmt::format(
       "set rmargin 2\nset multiplot layout 1,2 title {}\n"
-      "set title 'Validation cross-entropy, mean of {} splits'\nunset key\nunset grid\n"
+      "set title 'Validation cross-entropy (yellow is best)'\nunset key\nunset grid\n"
       "set xlabel 'dropout'\nset ylabel 'weight decay'\nset xtics ({})\nset ytics ({})\nset tics scale 0\n"
       "set xrange [-0.5:4.5]\nset yrange [-0.5:4.5]\nset logscale cb\nset cbrange [{}:{}]\nunset colorbox\n"
       "set palette defined (0 '#fde725', 1 '#5ec962', 2 '#21918c', 3 '#3b528b', 4 '#440154')\n"
       "plot $heat using 1:2:3 with image, '' using 1:2:(sprintf('%.2f', $3)):($3 < {} ? 0x000000 : 0xffffff) "
       "with labels textcolor rgb variable\n",
-      examples::Plot::quoted(fmt::format("{} steps, norm {}", settings.steps, settings.norm)), grid.splits(),
+      examples::Plot::quoted(fmt::format("{} steps, norm {}, means of {}", settings.steps, settings.norm,
+                                         examples::counted(static_cast<std::int64_t>(grid.splits()), "split"))),
       tics(dropouts), tics(decays), smallest, largest > smallest ? largest : smallest * 1.01, middle);
   commands += fmt::format(
-      "set title 'Confidence against accuracy, test questions'\nset grid\nset key top left width -2\n"
+      "set title 'Confidence against accuracy, test (points of 10 or more)'\nset grid\nset key top left width -2\n"
       "set xlabel 'confidence (top probability)'\nset ylabel 'share that is right'\nset xtics auto\nset ytics auto\n"
       "set xrange [0:1]\nset yrange [0:1]\nset xtics 0.2\nset ytics 0.2\n"
-      "plot x with lines linecolor '#999999' dashtype 2 title 'as sure as right'{}\nunset multiplot\n",
+      "plot x with lines linecolor '#999999' dashtype 2 title 'perfectly calibrated'{}\nunset multiplot\n",
       curves);
   plot.draw(420, commands);
 }
 
 int run(const Settings& settings) {
+  const examples::InterruptGuard guard;
+  settings.check_files();
   examples::Plot plot("dropout_grid", settings.plot);
   examples::Csv csv(settings.csv, csv_columns());
   const examples::Questions questions = examples::read_questions(settings.data);
+  examples::check_words(questions, settings.seeds, settings.data);
   const examples::Split parts = examples::split(questions, 0);
   const auto to_train = [&](const auto& part) {
     return static_cast<double>(part.size()) / static_cast<double>(parts.train.size());
   };
 
-  fmt::print("{} questions, {} routes; {} splits into {} to train, {} to validate, {} to test\n", questions.all.size(),
-             questions.routes.size(), settings.seeds, parts.train.size(), parts.validation.size(), parts.test.size());
+  fmt::print("{} questions, {} routes; {} into {} to train, {} to validate, {} to test\n", questions.all.size(),
+             questions.routes.size(), examples::counted(settings.seeds, "split"), parts.train.size(),
+             parts.validation.size(), parts.test.size());
   fmt::print("{} steps of AdamW at 0.001 on batches of {}, hidden layers 64 and 64, norm {}, {}\n\n", settings.steps,
-             settings.batch, settings.norm, settings.precision);
+             (std::min)(settings.batch, static_cast<ek::Index>(parts.train.size())), settings.norm, settings.precision);
   std::fflush(stdout);
 
   const auto runs = examples::run_tasks(
@@ -382,7 +421,6 @@ int run(const Settings& settings) {
         return settings.precision == "float" ? run_one<float>(settings, questions, Place(task))
                                              : run_one<double>(settings, questions, Place(task));
       });
-  write_csv(csv, runs);
   const Grid grid(runs, to_train(parts.validation), to_train(parts.test));
   if (examples::interrupted())
     fmt::print("Interrupted. {}: {} of {} splits are finished.\n\n",
@@ -391,8 +429,10 @@ int run(const Settings& settings) {
     print_table(grid);
     print_choice(grid);
     print_claims(settings, grid);
-    draw(plot, settings, grid);
+    std::fflush(stdout);
   }
+  write_csv(csv, runs);
+  if (plot && grid.splits() > 0) draw(plot, settings, grid);
   return examples::interrupted() ? examples::interrupted_exit : 0;
 }
 
@@ -409,7 +449,8 @@ int main(int argc, char** argv) {
       "the "
       "time and 90 % sure is overconfident, which the gap of its logits and the confidence of its wrong answers show. "
       "Settings are compared split by split, with a standard error that allows for questions that the splits share.\n"
-      "The best of 25 cells looks better on validation than it is; the lines 'on test' tell what the choice is worth.");
+      "The best of 25 cells looks better on validation than it is; the lines 'on test' tell what the choice is worth." +
+      std::string(examples::article_note));
   settings.add_data(app);
   settings.add_seeds(app, 20, "Splits of the questions, each with its own start, order and masks");
   settings.add_steps(app, 3000);

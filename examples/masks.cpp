@@ -466,7 +466,9 @@ void print_enumerated(const Results& results) {
       ++done;
       masks += ek::Index{1} << question.words;
     }
-  fmt::print("1. One linear layer behind dropout, averages over all masks: largest difference to eval\n");
+  fmt::print(
+      "Eval: one pass without masks. Mask: one random choice of what is dropped.\n\n1. One linear layer behind "
+      "dropout, averages over all masks: largest difference to eval\n");
   fmt::print("{} masks on {} of {} validation questions, those of at most {} known words.\n\n", grouped(masks), done,
              all, most_words);
   const auto line = [&](const char* title, Average average) {
@@ -512,15 +514,15 @@ void print_curves(const Settings& settings, const Results& results) {
             [&](WhichCurve curve, Average average) { return own_error(results.own_square(curve, average)); });
   print_row("spread of one mask",
             [&](WhichCurve curve, Average average) { return root(results.spread_square(curve, average)); });
-  print_row("eval's worth", [&](WhichCurve curve, Average average) -> std::string {
+  print_row("eval is as good as", [&](WhichCurve curve, Average average) -> std::string {
     const Estimate own = results.own_square(curve, average);
     return is_there(own) ? fmt::format("{:.0f} masks", results.spread_square(curve, average) / own.value)
                          : "any number";
   });
   fmt::print(
-      "\nOwn error: what remains with all masks there are; 0 is nothing beyond two standard errors.\n"
-      "Chance: spread / sqrt(K), what other masks would change.\n"
-      "Worth: so many masks have an average as far from that of all as eval is, (spread / own error)^2.\n");
+      "\nOwn error: what remains with all masks there are; 0 is nothing beyond two standard errors.\nChance: spread / "
+      "sqrt(K), what other masks would change.\nAs good as: so many masks have an average as far from that of all as "
+      "eval is, (spread / own error)^2.\n");
 }
 
 void print_scores(const Settings& settings, const Results& results) {
@@ -544,13 +546,16 @@ void print_scores(const Settings& settings, const Results& results) {
 
 void print_doubts(const Results& results) {
   fmt::print("\n{:<29} {:>7} {:>7} {:>17} {:>9} {:>17}\n", "uncertainty where eval is", "right", "wrong",
-             "wrong - right", "ROC area", "- eval's top");
+             "wrong - right", "ROC area", "- first line's");
   const auto top_areas = results.roc_areas(doubts[eval_doubt]);
   for (const Figure& doubt : doubts) {
-    const auto right = results.of_answers_where(true, doubt), wrong = results.of_answers_where(false, doubt);
+    auto right = results.of_answers_where(true, doubt), wrong = results.of_answers_where(false, doubt);
+    for (std::size_t i = 0; i < right.size(); ++i)  // a split that has but one kind says nothing of the difference
+      if (std::isnan(right[i]) || std::isnan(wrong[i])) right[i] = wrong[i] = examples::not_a_number;
     const auto areas = results.roc_areas(doubt);
-    fmt::print("{:<29} {:7.3f} {:7.3f} {:>17} {:9.3f} {:>17}\n", doubt.name, examples::mean(right),
-               examples::mean(wrong), to_string(results.difference(wrong, right)), examples::mean(areas),
+    fmt::print("{:<29} {} {} {:>17} {} {:>17}\n", doubt.name, examples::figure(examples::mean(right), 7, 3),
+               examples::figure(examples::mean(wrong), 7, 3), to_string(results.difference(wrong, right)),
+               examples::figure(examples::mean(areas), 9, 3),
                &doubt == &doubts[eval_doubt] ? "" : to_string(results.difference(areas, top_areas)));
   }
 }
@@ -559,7 +564,7 @@ void print_most_uncertain(const Questions& questions, const SplitResult& result)
   constexpr std::size_t shown = 3, shown_routes = 4;
   const auto name = [&](ek::Index route) { return questions.routes[static_cast<std::size_t>(route)]; };
   const Answers answers = surest_first(result.answers, doubts[predictive_entropy]);
-  fmt::print("\nThe least sure test questions of split {}: eval's answer; probability, mean ± deviation over masks\n",
+  fmt::print("\nThe least sure test questions of split {}: eval's answer; probability, mean (deviation over masks)\n",
              result.split);
   for (std::size_t i = 0; i < (std::min)(shown, answers.size()); ++i) {
     const Answer& each = answers[answers.size() - 1 - i];
@@ -574,7 +579,7 @@ void print_most_uncertain(const Questions& questions, const SplitResult& result)
     routes.resize((std::min)(shown_routes, routes.size()));
     const char* before = "    ";
     for (const ek::Index route : routes) {
-      fmt::print("{}{} {:.2f} ± {:.2f}", before, name(route), each.mean[route], each.deviation[route]);
+      fmt::print("{}{} {:.2f} ({:.2f})", before, name(route), each.mean[route], each.deviation[route]);
       before = ", ";
     }
     fmt::print("\n");
@@ -583,7 +588,7 @@ void print_most_uncertain(const Questions& questions, const SplitResult& result)
 
 void print_claims(const Results& results) {
   using examples::Verdict;
-  examples::Claims claims;
+  examples::Claims claims(true);
   const auto exact = [&](Average average) {
     const double largest = results.largest_difference(average);
     return std::isnan(largest) ? Verdict::undecided : examples::verdict_of(largest < rounding);
@@ -610,18 +615,19 @@ void print_claims(const Results& results) {
   nearer_than_ten_masks("and to their arithmetic mean", arithmetic);
 
   // Of the arithmetic mean: at point 0 of one mask, at point 1 of ten.
-  const auto variance = [](const Curve& each, std::size_t point) {
-    return each.points[point].mean_square[arithmetic] - each.own_square(arithmetic);
+  const auto variance = [&](std::size_t point) {
+    return results
+        .of_curves(
+            deep,
+            [&](const Curve& each) { return each.points[point].mean_square[arithmetic] - each.own_square(arithmetic); })
+        .value;
   };
-  const auto deviation = [&](std::size_t point) {
-    return root(results.of_curves(deep, [&](const Curve& each) { return variance(each, point); }).value);
-  };
-  const auto change = [&](const Curve& each) { return variance(each, 1) - variance(each, 0); };
-  claims.add(examples::negative(results.of_curves(deep, change)), "averaging lowers the variance of the probabilities",
-             "yes", fmt::format("deviation {} with one mask, {} with ten", deviation(0), deviation(1)));
+  const double ratio = variance(0) / variance(1);
+  claims.add(examples::verdict_of(std::abs(ratio - 10) < 2), "averaging K masks divides the variance by K",
+             "it is lowered", fmt::format("by {:.1f} for ten", ratio));
   const Estimate loss =
-      results.difference(results.of_answers(losses[masks_mean]), results.of_answers(losses[one_mask]));
-  claims.add(examples::negative(loss), "and the CE on test", "", to_string(loss));
+      results.difference(results.of_answers(losses[eval_alone]), results.of_answers(losses[one_mask]));
+  claims.add(examples::negative(loss), "so eval has a lower CE on test than one mask", "", to_string(loss));
   claims.print();
 }
 
@@ -710,10 +716,10 @@ std::string curves_panel(const Settings& settings, const Results& results) {
     plots += fmt::format("$curve{} with {} title {}, ", i, style, examples::Plot::quoted(title));
   }
   return blocks + fmt::format(
-                      "set title 'Averages over masks, against eval'\nset key bottom left\n"
-                      "set logscale xy\nset xrange [0.7:{}]\nset yrange [*:2]\nset format x '10^{{%T}}'\n"
-                      "set xlabel 'masks in the average'\nset ylabel 'RMS difference to eval / spread of one mask'\n"
-                      "plot {}1 / sqrt(x) with lines linecolor '#000000' linewidth 1 dashtype 2 title '1 / √masks'\n",
+                      "set title 'Averages over masks, against eval'\nset key bottom left\nset logscale xy\nset xrange "
+                      "[0.7:{}]\nset yrange [*:2]\nset format x '10^{{%T}}'\nset xlabel 'masks in the average'\nset "
+                      "ylabel 'RMS difference to eval / spread of one mask'\nplot {}1 / sqrt(x) with lines linecolor "
+                      "'#000000' linewidth 1 dashtype 2 title '1 / √masks'\n",
                       1.4 * static_cast<double>(settings.masks), plots);
 }
 
@@ -742,9 +748,9 @@ std::string surest_panel(const Results& results) {
                          std::array{"1", "1", "'-'"}[i], examples::Plot::quoted(lines[i].first));
   }
   return blocks + fmt::format(
-                      "set title 'Answering only where it is sure, test'\nset key top left\nunset logscale\n"
-                      "set format x '%g'\nset xrange [100:20]\nset yrange [*:1]\n"
-                      "set xlabel 'surest questions, % of all'\nset ylabel 'accuracy on them'\nplot {}\n",
+                      "set title 'Answering only where it is sure, test'\nset key top left\nunset logscale\nset format "
+                      "x '%g'\nset xrange [100:20]\nset yrange [*:1]\nset xlabel 'surest questions, % of all'\nset "
+                      "ylabel 'accuracy on them'\nplot {}\n",
                       plots);
 }
 
@@ -756,16 +762,20 @@ void draw(examples::Plot& plot, const Settings& settings, const Results& results
 }
 
 int run(const Settings& settings) {
+  const examples::InterruptGuard guard;
+  settings.check_files();
   examples::Plot plot("masks", settings.plot);
   examples::Csv csv(settings.csv, {"part", "split", "row", "question", "masks", "figure", "value"});
   const Questions questions = examples::read_questions(settings.data);
+  examples::check_words(questions, settings.seeds, settings.data);
   const examples::Split parts = examples::split(questions, 0);
   const auto to_train = [&](const auto& part) {
     return static_cast<double>(part.size()) / static_cast<double>(parts.train.size());
   };
 
-  fmt::print("{} questions, {} routes; {} splits into {} to train, {} to validate, {} to test\n", questions.all.size(),
-             questions.routes.size(), settings.seeds, parts.train.size(), parts.validation.size(), parts.test.size());
+  fmt::print("{} questions, {} routes; {} into {} to train, {} to validate, {} to test\n", questions.all.size(),
+             questions.routes.size(), examples::counted(settings.seeds, "split"), parts.train.size(),
+             parts.validation.size(), parts.test.size());
   fmt::print("{} steps of AdamW at 0.001 on batches of 16, hidden layers none or 64 and 64, dropout {}, decay {}\n\n",
              settings.steps, settings.dropout, settings.decay);
   std::fflush(stdout);
@@ -776,13 +786,6 @@ int run(const Settings& settings) {
       .splits = {}, .validation_to_train = to_train(parts.validation), .test_to_train = to_train(parts.test)};
   for (const auto& each : runs)
     if (each) results.splits.push_back(*each);
-  for (const SplitResult& each : results.splits) {
-    write_enumerated(csv, each);
-    write_curve(csv, "linear", each, each.linear);
-    write_curve(csv, "deep", each, each.deep);
-    write_answers(csv, settings.masks, questions, each);
-  }
-  csv.write();
   if (examples::interrupted())
     fmt::print("Interrupted. {}: {} of {} splits are finished.\n\n",
                results.splits.empty() ? "There is nothing to show" : "This is partial", results.splits.size(),
@@ -794,8 +797,16 @@ int run(const Settings& settings) {
     print_doubts(results);
     print_most_uncertain(questions, results.splits.front());
     print_claims(results);
-    draw(plot, settings, results);
+    std::fflush(stdout);
   }
+  for (const SplitResult& each : results.splits) {
+    write_enumerated(csv, each);
+    write_curve(csv, "linear", each, each.linear);
+    write_curve(csv, "deep", each, each.deep);
+    write_answers(csv, settings.masks, questions, each);
+  }
+  csv.write();
+  if (plot && !results.splits.empty()) draw(plot, settings, results);
   return examples::interrupted() ? examples::interrupted_exit : 0;
 }
 
@@ -805,21 +816,19 @@ int main(int argc, char** argv) {
   Settings settings;
   CLI::App app{
       "Dropout trains a crowd of thinned networks, one for each mask. Shows what the network without masks (eval) has "
-      "to "
-      "do with the average of this crowd, for one linear layer and for a deep network, and whether the crowd's "
+      "to do with the average of this crowd, for one linear layer and for a deep network, and whether the crowd's "
       "disagreement tells wrong answers from right ones.",
       "masks"};
   app.footer(
       "The geometric mean multiplies the masks' probabilities, the arithmetic mean adds them. The first is the softmax "
-      "of "
-      "the mean logits; the second is less sure where masks disagree.\n"
-      "Entropy is how open a question is to the network: 0 if it gives one route all the probability, log(4) = 1.39 "
-      "nats "
-      "if it gives four routes a quarter each. The predictive entropy is that of the masks' mean. It is the sum of the "
-      "expected entropy, how unsure a single mask is, and the mutual information, how much the masks disagree: three "
-      "masks that are each sure of another route have none of the first and much of the second.\n"
-      "The ROC area is the probability that a wrong answer has more of a measure than a right one: 1 tells them apart, "
-      "0.5 is no better than a coin. Errors (±) allow for questions that the splits share.");
+      "of the mean logits; the second is less sure where masks disagree.\nEntropy is how open a question is to the "
+      "network: 0 if it gives one route all the probability, log(4) = 1.39 nats if it gives four routes a quarter "
+      "each. The predictive entropy is that of the masks' mean. It is the sum of the expected entropy, how unsure a "
+      "single mask is, and the mutual information, how much the masks disagree: three masks that are each sure of "
+      "another route have none of the first and much of the second.\nThe ROC area is the probability that a wrong "
+      "answer has more of a measure than a right one: 1 tells them apart, 0.5 is no better than a coin. Errors (±) "
+      "allow for questions that the splits share." +
+      std::string(examples::article_note));
   settings.add_data(app);
   settings.add_seeds(app, 6, "Splits of the questions, each with its own start, order and masks");
   settings.add_steps(app, 3000);

@@ -18,56 +18,94 @@
 
 namespace examples {
 
-/// A place for a file: what is written goes to `path()` and takes the final name with `keep()`; without that nothing is
-/// left, and an older file stays. A device or pipe, such as /dev/stdout, is written directly.
+/// A place for a file that is found to be writable at once and written at the end, whole or not at all: it is written beside
+/// the place and moved there, so an older file stays until then. Links are followed. What is no regular file, or lies below
+/// /dev or /proc as /dev/stdout does, is appended to.
 class OutputFile {
  public:
   /// Throws std::runtime_error if no file can be written there.
-  explicit OutputFile(std::string target) : target_{std::move(target)}, path_{target_} {
-    std::error_code ignored;
-    const auto status = std::filesystem::status(target_, ignored);
-    if (std::filesystem::is_directory(status)) fail("a file to write", "a directory");
-    direct_ = std::filesystem::exists(status) && !std::filesystem::is_regular_file(status);
+  explicit OutputFile(std::string target) : target_{std::move(target)} {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    fs::path place(target_);
+    for (int links = 0; fs::is_symlink(place, error) && !is_device(place) && links < 40; ++links)
+      place = place.parent_path() / fs::read_symlink(place, error);
+    const fs::file_status status = fs::status(place, error);
+    if (fs::is_directory(status)) fail("a file to write", "a directory");
+    direct_ = is_device(place) || (fs::exists(status) && !fs::is_regular_file(status));
+    if (direct_ || fs::exists(status)) probe(direct_ ? target_ : place.string(), "ab", "one that cannot");
     if (direct_) return;
-    if (std::filesystem::exists(status)) {
-      std::FILE* file = std::fopen(target_.c_str(), "ab");  // an older file that is not ours to replace
-      if (file == nullptr) fail("a file that can be written", "one that cannot");
-      std::fclose(file);
-    }
-    // The ending stays the last part of the name: gnuplot's terminal is told by it.
-    const std::filesystem::path whole(target_);
-    path_ = (whole.parent_path() / fmt::format(".{}.{}{}", whole.stem().string(), getpid(), whole.extension().string()))
-                .string();
-    std::FILE* file = std::fopen(path_.c_str(), "wb");
-    if (file == nullptr) fail("a file that can be written", "a place where none can be");
-    std::fclose(file);
+    place_ = place.string();
+    // The ending stays the last part of the name; the rest is cut, as a name may have no more than 255 bytes.
+    working_ = (place.parent_path() /
+                fmt::format(".{:.40}.{}{:.20}", place.stem().string(), getpid(), place.extension().string()))
+                   .string();
+    probe(working_, "wb", "a place where none can be");
+    fs::remove(working_, error);
   }
   ~OutputFile() {
     std::error_code ignored;
-    if (!direct_ && !kept_ && !path_.empty()) std::filesystem::remove(path_, ignored);
+    if (begun_) std::filesystem::remove(working_, ignored);
   }
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;
 
-  const std::string& path() const { return path_; }
   const std::string& target() const { return target_; }
 
+  /// The file to write, to be taken to its place by keep().
+  const std::string& begin() {
+    begun_ = !direct_;
+    return direct_ ? target_ : working_;
+  }
+
+  /// Throws std::filesystem::filesystem_error if it cannot be moved.
   void keep() {
-    if (!direct_) std::filesystem::rename(path_, target_);
-    kept_ = true;
+    if (direct_) return;
+    std::error_code error;
+    const auto older = std::filesystem::status(place_, error);
+    if (std::filesystem::exists(older)) std::filesystem::permissions(working_, older.permissions(), error);
+    std::filesystem::rename(working_, place_);
+    begun_ = false;
   }
 
  private:
-  [[noreturn]] void fail(const char* expected, const char* got) {
-    path_.clear();
+  static bool is_device(const std::filesystem::path& path) {
+    const std::string text = std::filesystem::absolute(path).lexically_normal().string();
+    return text.starts_with("/dev/") || text.starts_with("/proc/");
+  }
+
+  void probe(const std::string& path, const char* mode, const char* otherwise) const {
+    std::FILE* file = std::fopen(path.c_str(), mode);
+    if (file == nullptr) fail("a file that can be written", otherwise);
+    std::fclose(file);
+  }
+
+  [[noreturn]] void fail(const char* expected, const char* got) const {
     throw std::runtime_error(fmt::format("{}: expected {}, got {}", target_, expected, got));
   }
 
-  std::string target_;
-  std::string path_;
+  std::string target_;   // as given
+  std::string place_;    // where the file goes, links followed
+  std::string working_;  // beside it
   bool direct_ = false;
-  bool kept_ = false;
+  bool begun_ = false;
 };
+
+/// Throws std::invalid_argument if two of these files, "" for none, are one: the later would take the place of the other.
+inline void check_distinct(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::error_code ignored;
+  const auto same = [&](const std::string& a, const std::string& b) {
+    const auto is_device = [](const std::string& path) { return path.starts_with("/dev/"); };
+    if (a.empty() || b.empty() || is_device(a)) return false;
+    return std::filesystem::weakly_canonical(a, ignored) == std::filesystem::weakly_canonical(b, ignored) ||
+           std::filesystem::equivalent(a, b, ignored);
+  };
+  for (std::size_t i = 0; i < files.size(); ++i)
+    for (std::size_t j = i + 1; j < files.size(); ++j)
+      if (same(files[i].second, files[j].second))
+        throw std::invalid_argument(fmt::format("{} and {}: expected two files, got {} for both", files[i].first,
+                                                files[j].first, files[j].second));
+}
 
 /// A table of comma-separated values (RFC 4180). Numbers are written with as many digits as it takes to read the same
 /// number again; NaN as nan, infinity as inf.
@@ -106,7 +144,7 @@ class Csv {
   /// Writes the file. Throws std::runtime_error if that fails.
   void write() {
     if (file_ == nullptr) return;
-    std::FILE* file = std::fopen(file_->path().c_str(), "wb");
+    std::FILE* file = std::fopen(file_->begin().c_str(), "ab");
     const bool opened = file != nullptr;
     const bool written = opened && std::fwrite(text_.data(), 1, text_.size(), file) == text_.size();
     const bool closed = opened && std::fclose(file) == 0;

@@ -7,9 +7,11 @@
 #include <unistd.h>  // access
 
 #include <array>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <sstream>
 #include <stdexcept>
@@ -50,13 +52,15 @@ class Plot {
   /// with gnuplot's own words if it cannot.
   void draw(int height, const std::string& commands) {
     if (file_ == nullptr) return;
-    const std::string errors = file_->path() + ".txt";
+    const std::string picture = file_->begin();
+    const std::string errors =
+        std::filesystem::temp_directory_path() / fmt::format("evenkeel_gnuplot_{}.txt", getpid());
     const std::string command = "gnuplot 2>" + quoted_for_shell(errors);
     const auto before = std::signal(SIGPIPE, SIG_IGN);  // gnuplot may end early: its exit code tells
     std::FILE* gnuplot = popen(command.c_str(), "w");
     int status = -1;
     if (gnuplot != nullptr) {
-      const std::string script = heading(height) + commands + "\nunset output\n";
+      const std::string script = heading(height, picture) + commands + "\nunset output\n";
       std::fwrite(script.data(), 1, script.size(), gnuplot);
       status = pclose(gnuplot);
     }
@@ -82,7 +86,7 @@ class Plot {
   static std::string block(const std::string& name, const std::vector<std::vector<double>>& rows) {
     std::string text = "$" + name + " << END\n";
     for (const auto& row : rows) {
-      for (const double number : row) text += fmt::format("{} ", number);
+      for (const double number : row) text += std::isnan(number) ? std::string("nan ") : fmt::format("{} ", number);
       text += '\n';
     }
     return text + "END\n";
@@ -115,11 +119,11 @@ class Plot {
     return text;
   }
 
-  std::string heading(int height) const {
+  std::string heading(int height, const std::string& picture) const {
     const bool svg = file_->target().ends_with(".svg");
     std::string text = fmt::format(
         "set encoding utf8\nset terminal {} size {},{} font 'sans,{}' background '#ffffff'\nset output {}\n",
-        svg ? "svg" : "pngcairo", width, height, svg ? 12 : 10, quoted(file_->path()));
+        svg ? "svg" : "pngcairo", width, height, svg ? 12 : 10, quoted(picture));
     for (std::size_t i = 0; i < plot_colours.size(); ++i)
       text += fmt::format("set linetype {} linecolor '{}' linewidth 2 pointtype {} pointsize 0.8\n", i + 1,
                           plot_colours[i], std::array{7, 5, 9, 13, 11, 6}[i]);

@@ -7,13 +7,17 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <type_traits>
+
+#include "examples/support/output.hpp"  // check_distinct
 
 namespace examples {
 
@@ -70,14 +74,19 @@ int run_program(CLI::App& app, int argc, char** argv, const Body& body) {
 /// --seed, which CLI11 would take below zero as well.
 inline void add_seed(CLI::App& app, std::uint64_t& seed, const std::string& what) {
   const auto check = [](const std::string& text) {
-    return text.starts_with('-') ? "expected a number >= 0, got " + text : std::string();
+    std::uint64_t number = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    const bool is_number = error == std::errc() && end == text.data() + text.size();
+    return is_number ? std::string() : "expected a whole number from 0 to 2^64 - 1, got " + text;
   };
   app.add_option("--seed", seed, what)->check(CLI::Validator(check, ""))->option_text(fmt::format("N [{}]", seed));
 }
 
 /// The options that the experiments have in common, each where it makes sense.
 struct CommonOptions {
-  std::string data = EVENKEEL_EXAMPLE_DATA_DIR "/router.tsv";
+  static constexpr const char* shipped_data = EVENKEEL_EXAMPLE_DATA_DIR "/router.tsv";
+
+  std::string data = shipped_data;
   int seeds = 0;
   std::int64_t steps = 0;
   unsigned threads = (std::max)(1u, std::thread::hardware_concurrency());
@@ -86,7 +95,9 @@ struct CommonOptions {
   bool quiet = false;
 
   void add_data(CLI::App& app) {
-    app.add_option("--data", data, "File of lines route<TAB>question in UTF-8; the 200 questions by default")
+    app.add_option("--data", data,
+                   "File of lines route<TAB>question in UTF-8, five or more of each of two or more routes, instead of "
+                   "the 200 questions")
         ->option_text("FILE");
   }
   void add_seeds(CLI::App& app, int count, const std::string& what) {
@@ -98,15 +109,20 @@ struct CommonOptions {
     app.add_option("--steps", steps, what)->check(CLI::Range(1, 100000000))->option_text(fmt::format("N [{}]", count));
   }
   void add_threads(CLI::App& app) {
-    app.add_option("--threads", threads, "Of them run side by side; the numbers stay the same")
+    app.add_option("--threads", threads, "Threads to use; the numbers are the same for any number of them")
         ->check(CLI::Range(1u, 1024u))
         ->option_text(fmt::format("N [{}]", threads));
   }
   void add_output(CLI::App& app, const std::string& picture) {
     app.add_option("--csv", csv, "Write every measured figure to this file, a line each")->option_text("FILE");
-    app.add_option("--plot", plot, picture + ", drawn by gnuplot into FILE.svg or FILE.png")->option_text("FILE");
+    app.add_option("--plot", plot, picture + ", into FILE.svg or FILE.png by gnuplot")->option_text("FILE");
     app.add_flag("--quiet", quiet, "No progress line");
   }
+
+  bool on_shipped_data() const { return data == shipped_data; }
+
+  /// Throws std::invalid_argument if one file stands in two places.
+  void check_files() const { check_distinct({{"--data", data}, {"--csv", csv}, {"--plot", plot}}); }
 };
 
 /// One line on standard error, rewritten as the work goes on; silent where that is not a terminal.

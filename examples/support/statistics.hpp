@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <limits>
 #include <string>
 #include <vector>
@@ -42,7 +43,18 @@ inline double median(std::vector<double> values) {
 struct Estimate {
   double value = not_a_number;
   double error = not_a_number;
+  std::size_t count = 0;  // of the values that it is the mean of
 };
+
+/// "1 split", "2 splits"
+inline std::string counted(std::int64_t count, const std::string& what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
+/// "0.876" in so many columns; "-" where there is no number.
+inline std::string figure(double value, int width, int digits) {
+  return std::isnan(value) ? fmt::format("{:>{}}", "-", width) : fmt::format("{:>{}.{}f}", value, width, digits);
+}
 
 /// "+0.113 ± 0.052"
 inline std::string to_string(const Estimate& estimate) {
@@ -67,7 +79,7 @@ inline Estimate paired_difference(const std::vector<double>& after, const std::v
   double squares = 0;
   for (const double difference : differences) squares += (difference - middle) * (difference - middle);
   const double deviation = count > 1 ? std::sqrt(squares / (count - 1)) : not_a_number;
-  return {middle, deviation * std::sqrt(1 / count + tested_to_trained)};
+  return {middle, deviation * std::sqrt(1 / count + tested_to_trained), differences.size()};
 }
 
 }  // namespace examples

@@ -1,8 +1,11 @@
 #include "examples/support/training.hpp"
 
+#include <Eigen/SparseCore>
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <stdexcept>
+#include <utility>
 
 #include "evenkeel/training/adam.hpp"
 #include "evenkeel/training/loss.hpp"
@@ -10,6 +13,12 @@
 #include "examples/support/work.hpp"  // give_up_if_interrupted
 
 namespace examples {
+
+void check_words(const Questions& questions, int splits, const std::string& path) {
+  for (int i = 0; i < splits; ++i)
+    if (Vocabulary(questions, split(questions, static_cast<std::uint64_t>(i)).train).size() == 0)
+      throw std::runtime_error(path + ": expected words in the questions to train on, got none");
+}
 
 template <typename Scalar>
 ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& settings, const Callback& callback) {
@@ -19,8 +28,8 @@ ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& se
                                                            .init = settings.init,
                                                            .seed = settings.seed});
   ek::SoftmaxCrossEntropy<Scalar> cross_entropy;
-  const auto fit = [&](auto optimizer) {
-    ek::fit(network, cross_entropy, optimizer, problem.train.features, problem.train.labels,
+  const auto fit_on = [&](const auto& features, auto optimizer) {
+    ek::fit(network, cross_entropy, optimizer, features, problem.train.labels,
             {.steps = settings.steps,
              .batch_size = (std::min)(settings.batch, problem.train.count()),
              .seed = settings.seed,
@@ -29,6 +38,11 @@ ek::Mlp<Scalar> train(const Problem<Scalar>& problem, const TrainingSettings& se
               if (step.step % 64 == 0) give_up_if_interrupted();
               return !callback || callback(step);
             });
+  };
+  const auto fit = [&](auto optimizer) {
+    if (settings.input_dropout > 0) return fit_on(problem.train.features, std::move(optimizer));
+    const Eigen::SparseMatrix<Scalar, Eigen::RowMajor> words = problem.train.features.sparseView();  // most are 0
+    fit_on(words, std::move(optimizer));
   };
   if (settings.optimizer == Optimizer::sgd)
     fit(ek::SGD<Scalar>(network, {.learning_rate = settings.rate, .weight_decay = settings.decay}));

@@ -76,6 +76,10 @@ struct Problem {
   }
 };
 
+/// Throws std::runtime_error unless the training part of each of these splits has a word, without which there is nothing to
+/// learn from. `path` is the file that is named.
+void check_words(const Questions& questions, int splits, const std::string& path);
+
 enum class Optimizer { adamw, sgd };
 
 struct TrainingSettings {

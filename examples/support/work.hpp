@@ -2,13 +2,17 @@
 
 // Independent pieces of work, spread over threads, that Ctrl-C ends early with what is finished.
 
+#include <time.h>  // clock_gettime
+
 #include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <exception>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -19,8 +23,25 @@
 namespace examples {
 
 namespace detail {
+
 inline std::atomic<bool> interrupt_seen{false};
-static_assert(std::atomic<bool>::is_always_lock_free, "it is set by a signal handler");
+inline std::atomic<std::int64_t> interrupt_time{0};  // in milliseconds
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free,
+              "they are set by a signal handler");
+
+/// Notes the first interrupt. Another one, but for an echo of the first, ends the program as usual.
+inline void on_interrupt(int) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const std::int64_t time = std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+  if (!interrupt_seen.exchange(true)) {
+    interrupt_time = time;
+  } else if (time - interrupt_time > 300) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);
+  }
+}
+
 }  // namespace detail
 
 /// Whether Ctrl-C was pressed during run_tasks.
@@ -38,11 +59,12 @@ inline void give_up_if_interrupted() {
 class InterruptGuard {
  public:
   InterruptGuard() {
+    sigaction(SIGINT, nullptr, &before_);
+    if (before_.sa_handler == SIG_IGN) return;  // as under nohup
     struct sigaction action {};
-    action.sa_handler = [](int) { detail::interrupt_seen = true; };
-    action.sa_flags = static_cast<int>(SA_RESETHAND);  // unsigned in some libraries
+    action.sa_handler = detail::on_interrupt;
     sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, &before_);
+    sigaction(SIGINT, &action, nullptr);
   }
   ~InterruptGuard() { sigaction(SIGINT, &before_, nullptr); }
   InterruptGuard(const InterruptGuard&) = delete;
@@ -83,8 +105,13 @@ auto run_tasks(std::size_t count, unsigned threads, bool quiet, const Task& task
       }
     }
   };
+  progress.show(0, count);
   std::vector<std::thread> team;
-  for (std::size_t t = 1; t < (std::min)(std::size_t{threads}, count); ++t) team.emplace_back(work);
+  try {
+    for (std::size_t t = 1; t < (std::min)(std::size_t{threads}, count); ++t) team.emplace_back(work);
+  } catch (const std::system_error&) {
+    // Fewer threads than asked for do the same work.
+  }
   work();
   for (std::thread& thread : team) thread.join();
   if (failure) std::rethrow_exception(failure);

@@ -37,6 +37,7 @@ Table read_csv(const std::string& path) {
 /// How far two cells are apart: relative to the larger number or, below `least`, to that; 1 for unequal words.
 double difference(const std::string& a, const std::string& b, double least) {
   if (a == b) return 0;
+  if (a.empty() || b.empty()) return 1;
   char *a_end = nullptr, *b_end = nullptr;
   const double x = std::strtod(a.c_str(), &a_end), y = std::strtod(b.c_str(), &b_end);
   if (*a_end != '\0' || *b_end != '\0') return 1;

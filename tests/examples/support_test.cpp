@@ -44,6 +44,7 @@ TEST_CASE("Paired differences carry Nadeau and Bengio's error", "[support]") {
   const Estimate estimate = paired_difference({2, 4, 6}, {1, 2, 3}, 40.0 / 120.0);
   CHECK(estimate.value == Approx(2));
   CHECK(estimate.error == Approx(0.816496580927726));
+  CHECK(estimate.count == 3);
   CHECK(to_string(estimate) == "+2.000 ± 0.816");
   const Estimate one = paired_difference({not_a_number, 1}, {1, 2}, 0.5);  // the first pair is left out
   CHECK(one.value == -1);
@@ -52,15 +53,16 @@ TEST_CASE("Paired differences carry Nadeau and Bengio's error", "[support]") {
 }
 
 TEST_CASE("A verdict asks for two standard errors", "[support]") {
-  CHECK(positive({0.3, 0.1}) == Verdict::holds);
-  CHECK(positive({0.2, 0.1}) == Verdict::within_error);
-  CHECK(positive({-0.3, 0.1}) == Verdict::does_not_hold);
-  CHECK(positive({0.3, not_a_number}) == Verdict::undecided);
-  CHECK(negative({-0.3, 0.1}) == Verdict::holds);
-  CHECK(negative({0.3, 0.1}) == Verdict::does_not_hold);
-  CHECK(nothing({0.2, 0.1}) == Verdict::holds);
-  CHECK(nothing({0.3, 0.1}) == Verdict::does_not_hold);
-  CHECK(nothing({not_a_number, not_a_number}) == Verdict::undecided);
+  CHECK(positive({0.3, 0.1, 5}) == Verdict::holds);
+  CHECK(positive({0.2, 0.1, 5}) == Verdict::within_error);
+  CHECK(positive({-0.3, 0.1, 5}) == Verdict::does_not_hold);
+  CHECK(positive({0.3, not_a_number, 1}) == Verdict::undecided);
+  CHECK(negative({-0.3, 0.1, 5}) == Verdict::holds);
+  CHECK(negative({0.3, 0.1, 5}) == Verdict::does_not_hold);
+  CHECK(nothing({0.2, 0.1, 5}) == Verdict::holds);
+  CHECK(nothing({0.3, 0.1, 5}) == Verdict::does_not_hold);
+  CHECK(nothing({not_a_number, not_a_number, 0}) == Verdict::undecided);
+  CHECK(positive({0.3, 0.0, 4}) == Verdict::undecided);  // an error of nothing by chance
   CHECK(all_of({Verdict::holds, Verdict::within_error}) == Verdict::within_error);
   CHECK(all_of({Verdict::does_not_hold, Verdict::within_error}) == Verdict::does_not_hold);
   CHECK(all_of({Verdict::does_not_hold, Verdict::undecided}) == Verdict::undecided);
@@ -99,10 +101,49 @@ TEST_CASE("A place where no file can be written is refused at once", "[support]"
                     folder / "none/a.csv" + ": expected a file that can be written, got a place where none can be");
   CHECK_THROWS_WITH(Plot("test", folder / "a.gif"),
                     "--plot: expected a name that ends in .svg or .png, got " + (folder / "a.gif"));
-  OutputFile device("/dev/null");
-  CHECK(device.path() == "/dev/null");
-  device.keep();
+}
+
+TEST_CASE("Links are followed, devices stay, and permissions too", "[support]") {
+  const Folder folder;
+  std::filesystem::create_directory(folder / "real");
+  const std::string real = folder / "real/table.csv", link = folder / "link.csv";
+  std::ofstream(real) << "old";
+  std::filesystem::permissions(real, std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
+  std::filesystem::create_symlink("real/table.csv", link);
+  const auto write = [](const std::string& path) {
+    Csv csv(path, {"a"});
+    csv.row(1);
+    csv.write();
+  };
+  write(link);
+  CHECK(std::filesystem::is_symlink(link));
+  CHECK(programs::content_of(real) == "a\n1\n");
+  CHECK(std::filesystem::status(real).permissions() ==
+        (std::filesystem::perms::owner_read | std::filesystem::perms::owner_write));
+  const std::string dangling = folder / "dangling.csv";
+  std::filesystem::create_symlink("real/new.csv", dangling);
+  write(dangling);
+  CHECK(programs::content_of(folder / "real/new.csv") == "a\n1\n");
+  write("/dev/null");
   CHECK(std::filesystem::is_character_file("/dev/null"));
+  CHECK(folder.files() == 3);
+}
+
+TEST_CASE("One file in two places is refused", "[support]") {
+  const Folder folder;
+  std::ofstream(folder / "a.csv") << "a";
+  CHECK_THROWS_WITH(check_distinct({{"--data", folder / "a.csv"}, {"--csv", folder / "./a.csv"}}),
+                    "--data and --csv: expected two files, got " + (folder / "./a.csv") + " for both");
+  CHECK_NOTHROW(check_distinct({{"--data", folder / "a.csv"}, {"--csv", folder / "b.csv"}, {"--plot", ""}}));
+  CHECK_NOTHROW(check_distinct({{"--csv", ""}, {"--plot", ""}}));
+}
+
+TEST_CASE("Numbers in tables keep their columns, and counts their plural", "[support]") {
+  CHECK(figure(0.8757, 7, 3) == "  0.876");
+  CHECK(figure(not_a_number, 7, 3) == "      -");
+  CHECK(figure(infinity, 5, 2) == "  inf");
+  CHECK(counted(1, "split") == "1 split");
+  CHECK(counted(20, "split") == "20 splits");
 }
 
 TEST_CASE("Tasks give the same results for any number of threads", "[support]") {

@@ -282,19 +282,31 @@ def scale_invariance():
         weight = network.linear[0][0]
         weight *= start
         optimizer = SGD(0.1, decay)
+        first, falls, cosines, squared, squares, fourth_powers = len(rows), 0, [], 0.0, [], []
         for step, batch in enumerate(itertools.islice(batches(len(y), 16, 0, True), 30)):
             loss, dz = cross_entropy(network.forward(x[batch], masks=True), y[batch], 0.1)
             gradients = network.backward(dz)
             point("training", layer, start, decay, step, loss, weight, next(g for v, g, _ in gradients if v is weight))
+            norm, steep, cosine = rows[-1][7:]
+            cosines.append(abs(cosine))
+            squared += (0.1 * steep) ** 2
+            if 4 * (step + 1) > 3 * 30:
+                squares.append((norm * steep) ** 2)
+                fourth_powers.append(norm**4)
             optimizer.step(gradients)
+            falls += np.sqrt((weight**2).sum()) < norm * (1 - 1e-13)
         trained = weight.copy()
         for factor in (0.01, 0.1, 1.0, 10.0, 100.0):
             weight[:] = trained * factor
             loss, dz = cross_entropy(network.forward(x), y, 0.1)
             gradients = network.backward(dz)
             point("scaled", layer, start, decay, factor, loss, weight, next(g for v, g, _ in gradients if v is weight))
+        expected = (0.1 * np.mean(squares) / (2 * decay)) ** 0.25 if decay else float("inf")
+        for row in rows[first:]:
+            row += [int(falls), max(cosines), squared, expected, np.mean(fourth_powers) ** 0.25]
     write("scale_invariance", ["part", "layer", "start", "decay", "split", "step_or_factor", "loss", "weight_norm",
-                               "gradient_norm", "cosine"], rows)
+                               "gradient_norm", "cosine", "run_steps_it_fell", "run_largest_cosine",
+                               "run_squared_steps", "run_expected_norm", "run_last_quarter_norm"], rows)
 
 
 def nearest_rank(values, share):
@@ -391,6 +403,8 @@ def batchnorm_flaws():
             move.append(np.abs(a[0] - b[0]).max())
     for move, key in zip(moves, keys):
         rows.append(["last_token", key, 8, "move", np.mean(move)])
+        rows.append(["last_token", key, 8, "move_least", min(move)])
+        rows.append(["last_token", key, 8, "move_most", max(move)])
         rows.append(["last_token", key, 8, "move_low", nearest_rank(move, 0.05)])
         rows.append(["last_token", key, 8, "move_high", nearest_rank(move, 0.95)])
     write("batchnorm_flaws", ["test", "norm", "batch_size", "figure", "value"], rows + mismatches)
