@@ -1,7 +1,9 @@
 #pragma once
 
-#if defined(__SSE2__)
-#include <emmintrin.h>  // _mm_sqrt_ps, _mm_sqrt_pd
+#if defined(__AVX__)
+#include <immintrin.h>  // _mm256_sqrt_ps, _mm512_sqrt_ps
+#elif defined(__SSE2__)
+#include <emmintrin.h>  // _mm_sqrt_ps
 #endif
 
 #include <cmath>    // pow, sqrt
@@ -39,14 +41,14 @@ namespace kernels {
 /// The numbers of one step, worked out in double and rounded once: 1 - 0.999 in float is off by 1e-5.
 template <typename Scalar>
 struct AdamStep {
-  Scalar l2;                 // lambda of Adam
-  Scalar kept;               // of the parameter: 1 - gamma lambda of AdamW
-  Scalar one_minus_beta1;    //
-  Scalar beta2;              //
-  Scalar one_minus_beta2;    //
-  Scalar rate;               // gamma / (1 - beta1^t)
-  Scalar root_correction_2;  // sqrt(1 - beta2^t)
-  Scalar epsilon;            //
+  Scalar l2;                         // lambda of Adam
+  Scalar kept;                       // of the parameter: 1 - gamma lambda of AdamW
+  Scalar one_minus_beta1;            //
+  Scalar beta2;                      //
+  Scalar one_minus_beta2;            //
+  Scalar rate;                       // gamma / (1 - beta1^t)
+  Scalar inverse_root_correction_2;  // 1 / sqrt(1 - beta2^t)
+  Scalar epsilon;                    //
 };
 
 /// rate: gamma, t: 1 in the first step. Its decay is that of a parameter that is not decayed.
@@ -60,16 +62,27 @@ AdamStep<Scalar> adam_step(const Options& options, double rate, std::int64_t t) 
           .beta2 = static_cast<Scalar>(options.beta2),
           .one_minus_beta2 = static_cast<Scalar>(1 - options.beta2),
           .rate = static_cast<Scalar>(rate / correction_1),
-          .root_correction_2 = static_cast<Scalar>(std::sqrt(correction_2)),
+          .inverse_root_correction_2 = static_cast<Scalar>(1 / std::sqrt(correction_2)),
           .epsilon = static_cast<Scalar>(options.epsilon)};
 }
 
-/// roots[i] = sqrt(x[i]), rounded correctly. Written with SSE2 because std::sqrt, which has to set errno, is not vectorized
-/// by either compiler (a step takes three times as long in float), and Eigen's is off by some bits in float.
+/// roots[i] = sqrt(x[i]), rounded correctly. Written with vector instructions, where there are any, because std::sqrt, which
+/// has to set errno, is not vectorized by either compiler (a step takes three times as long in float), and Eigen's is off by
+/// some bits in float.
 template <typename Scalar>
 void square_roots(Index count, const Scalar* x, Scalar* roots) {
   Index i = 0;
-#if defined(__SSE2__)
+#if defined(__AVX512F__)
+  if constexpr (std::same_as<Scalar, float>)
+    for (; i + 16 <= count; i += 16) _mm512_storeu_ps(roots + i, _mm512_sqrt_ps(_mm512_loadu_ps(x + i)));
+  if constexpr (std::same_as<Scalar, double>)
+    for (; i + 8 <= count; i += 8) _mm512_storeu_pd(roots + i, _mm512_sqrt_pd(_mm512_loadu_pd(x + i)));
+#elif defined(__AVX__)
+  if constexpr (std::same_as<Scalar, float>)
+    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(roots + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
+  if constexpr (std::same_as<Scalar, double>)
+    for (; i + 4 <= count; i += 4) _mm256_storeu_pd(roots + i, _mm256_sqrt_pd(_mm256_loadu_pd(x + i)));
+#elif defined(__SSE2__)
   if constexpr (std::same_as<Scalar, float>)
     for (; i + 4 <= count; i += 4) _mm_storeu_ps(roots + i, _mm_sqrt_ps(_mm_loadu_ps(x + i)));
   if constexpr (std::same_as<Scalar, double>)
@@ -107,7 +120,7 @@ void adam_update_piece(Index count, Scalar* p, const Scalar* g, Scalar* m, Scala
   square_roots(count, v_max != nullptr ? v_max : v, roots.data());
   const Scalar* root = roots.data();
   for (Index i = 0; i < count; ++i)
-    p[i] = step.kept * p[i] - step.rate * m[i] / (root[i] / step.root_correction_2 + step.epsilon);
+    p[i] = step.kept * p[i] - step.rate * m[i] / (root[i] * step.inverse_root_correction_2 + step.epsilon);
 }
 
 /// p: parameter, g: gradient, m: mean of gradients, v: mean of squares, v_max: its maximum or null without amsgrad.
