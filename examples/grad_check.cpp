@@ -78,7 +78,11 @@ class Table {
 
   /// Exit code: 0 if every check passed.
   int finish() const {
-    if (failed_ > 0) fmt::print("\n{} of the checks did not pass\n", failed_);
+    fmt::print(
+        "\nerror: largest relative error of a derivative. zeros: derivatives that are truly 0. kinks: places without "
+        "a\n"
+        "derivative, where any value between the slopes of both sides passes.\n");
+    if (failed_ > 0) fmt::print("{} of the checks did not pass\n", failed_);
     return failed_ > 0 ? 1 : 0;
   }
 

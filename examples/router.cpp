@@ -102,7 +102,7 @@ std::vector<Scores> score_splits(const Settings& settings, const Questions& ques
 }
 
 void print_scores(const char* title, const Scores& scores) {
-  fmt::print("{:<24} {:>13.3f} {:>8.3f} {:>13.3f} {:>8.3f}\n", title, scores.validation.cross_entropy,
+  fmt::print("{:<24} {:>13.3f} {:>8.3f}   {:>13.3f} {:>8.3f}\n", title, scores.validation.cross_entropy,
              scores.validation.accuracy, scores.test.cross_entropy, scores.test.accuracy);
 }
 
@@ -178,7 +178,8 @@ int run(const Settings& settings) {
   fmt::print("{} steps of AdamW at rate {}, decay {} on weights only, dropout {}, norm {}, batches of {}\n\n",
              settings.steps, settings.rate, settings.decay, settings.dropout, settings.norm, settings.batch);
 
-  fmt::print("{:<24} {:>13} {:>8} {:>13} {:>8}\n", "", "validation CE", "accuracy", "test CE", "accuracy");
+  fmt::print("{:<24} {:>22}   {:>22}\n{:<24} {:>13} {:>8}   {:>13} {:>8}\n", "", "validation", "test", "",
+             "cross-entropy", "accuracy", "cross-entropy", "accuracy");
   print_scores(fmt::format("split {}", settings.seed).c_str(), score(router));
   std::fflush(stdout);
 
@@ -216,24 +217,24 @@ int main(int argc, char** argv) {
   examples::add_seed(app, settings.seed, "Of the split, the start, the order and the masks");
   app.add_option("--dropout", settings.dropout, "Share of hidden activations dropped in training, in [0, 1)")
       ->check(CLI::Range(0.0, 0.999))
-      ->capture_default_str();
+      ->option_text("P [0.5]");
   app.add_option("--decay", settings.decay, "AdamW's weight decay, on weights only")
       ->check(CLI::Range(0.0, 1e3))
-      ->capture_default_str();
+      ->option_text("X [3]");
   app.add_option("--norm", settings.norm, "Norm behind each hidden layer: none, batch, layer or rms")
       ->check(CLI::IsMember(examples::norm_names()))
       ->option_text("NAME [batch]");
-  app.add_option("--steps", settings.steps, "Training steps")->check(CLI::Range(1, 100000000))->capture_default_str();
+  app.add_option("--steps", settings.steps, "Training steps")->check(CLI::Range(1, 100000000))->option_text("N [2000]");
   app.add_option("--sizes", settings.sizes, "Sizes of the hidden layers, e.g. --sizes 128 64")
       ->check(CLI::Range(1, 100000))
       ->option_text("N ... [64 64]");
   app.add_option("--batch", settings.batch, "Questions in a step")
       ->check(CLI::Range(2, 1000000))
-      ->capture_default_str();
-  app.add_option("--rate", settings.rate, "Learning rate")->check(CLI::Range(0.0, 10.0))->capture_default_str();
+      ->option_text("N [16]");
+  app.add_option("--rate", settings.rate, "Learning rate")->check(CLI::Range(0.0, 10.0))->option_text("X [0.001]");
   app.add_option("--splits", settings.splits, "Splits that the means are over; 0 for none")
       ->check(CLI::Range(0, 100000))
-      ->capture_default_str();
+      ->option_text("N [20]");
   app.add_option("--threads", settings.threads, "Splits trained at the same time; the numbers stay the same")
       ->check(CLI::Range(1u, 1024u))
       ->option_text("N");

@@ -137,13 +137,17 @@ void run(std::uint64_t seed, int steps) {
 
   fmt::print("\nStatistics of one example alone: every feature is its own mean\n");
   const Matrix normalized = examples::normalized_alone<float>(net.layer<0>().infer(test.x.topRows(1)));
-  fmt::print("  largest |output| of the BatchNorm kernel: {:.1f}: the example is erased\n",
+  fmt::print("  largest |output| of the BatchNorm kernel: {:.1f}, the example is erased\n",
              static_cast<double>(normalized.cwiseAbs().maxCoeff()));
   try {
     net.forward(test.x.topRows(1), ek::Mode::train);
   } catch (const ek::ShapeError& error) {
     fmt::print("  so the layer refuses: {}\n", error.what());
   }
+  fmt::print(
+      "\nIn train mode one example gets another answer with other masks and other examples beside it; in eval it does "
+      "not.\n"
+      "For inference call infer, or forward with Mode::eval.\n");
 }
 
 }  // namespace
