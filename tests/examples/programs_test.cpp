@@ -132,8 +132,8 @@ struct Experiment {
   std::string name, options;
 };
 const std::vector<Experiment>& experiments() {
-  static const std::vector<Experiment> all = {{"dropout_grid", "--steps 5 --seeds 2"},
-                                              {"norm_lr_grid", "--steps 5 --seeds 2 --layers 2"},
+  static const std::vector<Experiment> all = {{"dropout_grid", "--steps 3 --seeds 1"},
+                                              {"norm_lr_grid", "--steps 2 --seeds 1 --layers 1"},
                                               {"deep_signal", "--depth 3 --width 16 --examples 32 --seeds 2"},
                                               {"scale_invariance", "--steps 20 --seeds 1"},
                                               {"masks", "--steps 5 --seeds 2 --masks 100"},
