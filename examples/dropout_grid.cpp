@@ -406,9 +406,6 @@ int run(const Settings& settings) {
   const examples::Questions questions = examples::read_questions(settings.data);
   examples::check_words(questions, settings.seeds, settings.data);
   const examples::Split parts = examples::split(questions, 0);
-  const auto to_train = [&](const auto& part) {
-    return static_cast<double>(part.size()) / static_cast<double>(parts.train.size());
-  };
 
   fmt::print("{} questions, {} routes; {} into {} to train, {} to validate, {} to test\n", questions.all.size(),
              questions.routes.size(), examples::counted(settings.seeds, "split"), parts.train.size(),
@@ -422,7 +419,7 @@ int run(const Settings& settings) {
         return settings.precision == "float" ? run_one<float>(settings, questions, Place(task))
                                              : run_one<double>(settings, questions, Place(task));
       });
-  const Grid grid(runs, to_train(parts.validation), to_train(parts.test));
+  const Grid grid(runs, parts.to_train(parts.validation), parts.to_train(parts.test));
   if (examples::interrupted())
     fmt::print("Interrupted. {}: {} of {} splits are finished.\n\n",
                grid.splits() > 0 ? "This table is partial" : "There is nothing to show", grid.splits(), settings.seeds);

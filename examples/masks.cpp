@@ -769,9 +769,6 @@ int run(const Settings& settings) {
   const Questions questions = examples::read_questions(settings.data);
   examples::check_words(questions, settings.seeds, settings.data);
   const examples::Split parts = examples::split(questions, 0);
-  const auto to_train = [&](const auto& part) {
-    return static_cast<double>(part.size()) / static_cast<double>(parts.train.size());
-  };
 
   fmt::print("{} questions, {} routes; {} into {} to train, {} to validate, {} to test\n", questions.all.size(),
              questions.routes.size(), examples::counted(settings.seeds, "split"), parts.train.size(),
@@ -782,8 +779,9 @@ int run(const Settings& settings) {
 
   const auto runs = examples::run_tasks(static_cast<std::size_t>(settings.seeds), settings.threads, settings.quiet,
                                         [&](std::size_t split) { return run_split(settings, questions, split); });
-  Results results{
-      .splits = {}, .validation_to_train = to_train(parts.validation), .test_to_train = to_train(parts.test)};
+  Results results{.splits = {},
+                  .validation_to_train = parts.to_train(parts.validation),
+                  .test_to_train = parts.to_train(parts.test)};
   for (const auto& each : runs)
     if (each) results.splits.push_back(*each);
   if (examples::interrupted())

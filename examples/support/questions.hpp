@@ -117,6 +117,11 @@ inline Questions read_questions(const std::string& path) {
 /// Questions::all.
 struct Split {
   std::vector<std::size_t> train, validation, test;
+
+  /// The questions of a part for each one to train on.
+  double to_train(const std::vector<std::size_t>& part) const {
+    return static_cast<double>(part.size()) / static_cast<double>(train.size());
+  }
 };
 
 /// Shuffles the questions of route r by RandomStream(seed, stream_of("split"), r) and cuts them.

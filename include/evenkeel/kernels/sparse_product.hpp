@@ -16,30 +16,31 @@ void add_scaled(Index count, Scalar factor, const Scalar* x, XStride x_stride, S
   for (Index j = 0; j < count; ++j) y[j * y_stride] += factor * x[j * x_stride];
 }
 
-}  // namespace detail
-
-/// c += a b. c must not overlap b.
-template <typename Scalar>
-void add_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+/// c.row(row) += value * b.row(column) for every stored value of a, or with rows and columns of a exchanged.
+template <bool Transposed, typename Scalar>
+void add_stored_rows(const SparseView<Scalar>& a, View<const Scalar> b, View<Scalar> c) {
   with_strides(
       [&](auto b_stride, auto c_stride) {
         a.for_each([&](Index row, Index column, Scalar value) {
-          detail::add_scaled(c.columns, value, b.row(column), b_stride, c.row(row), c_stride);
+          add_scaled(c.columns, value, b.row(Transposed ? row : column), b_stride, c.row(Transposed ? column : row),
+                     c_stride);
         });
       },
       b.column_stride, c.column_stride);
 }
 
+}  // namespace detail
+
+/// c += a b. c must not overlap b.
+template <typename Scalar>
+void add_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+  detail::add_stored_rows<false>(a, b, c);
+}
+
 /// c += a^T b. c must not overlap b.
 template <typename Scalar>
 void add_transposed_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
-  with_strides(
-      [&](auto b_stride, auto c_stride) {
-        a.for_each([&](Index row, Index column, Scalar value) {
-          detail::add_scaled(c.columns, value, b.row(row), b_stride, c.row(column), c_stride);
-        });
-      },
-      b.column_stride, c.column_stride);
+  detail::add_stored_rows<true>(a, b, c);
 }
 
 }  // namespace evenkeel::kernels
