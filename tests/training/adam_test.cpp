@@ -352,3 +352,13 @@ TEST_CASE("The defaults are PyTorch's", "[adam]") {
   CHECK(ek::AdamWOptions{}.weight_decay == 0.01);
   CHECK_FALSE(ek::AdamWOptions{}.amsgrad);
 }
+
+TEMPLATE_TEST_CASE("Adam's square roots are those of std::sqrt for any count", "[adam]", float, double) {
+  // More than two of the widest vectors, and every rest.
+  for (ek::Index count = 0; count <= 40; ++count) {
+    ek::Matrix<TestType> x(1, 40), roots = ek::Matrix<TestType>::Constant(1, 40, TestType(-1));
+    for (ek::Index i = 0; i < 40; ++i) x(i) = TestType(0.37) * static_cast<TestType>(i * i) + TestType(0.1);
+    ek::kernels::square_roots(count, x.data(), roots.data());
+    for (ek::Index i = 0; i < 40; ++i) CHECK(roots(i) == (i < count ? std::sqrt(x(i)) : TestType(-1)));
+  }
+}
