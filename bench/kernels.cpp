@@ -37,15 +37,14 @@ constexpr std::array shapes = {Shape{32, 64}, Shape{512, 768}, Shape{8192, 768},
 /// Memory for the largest shape, touched once: all benchmarks of a type work in it.
 template <typename Scalar>
 struct Memory {
-  std::vector<Scalar> x, dy, y, dx;
+  Eigen::Array<Scalar, Eigen::Dynamic, 1> x, dy, y, dx;
 
   static Memory& instance(Index count) {
     static Memory memory;
-    const auto size = static_cast<std::size_t>(count);
-    if (memory.x.size() < size) {
+    if (memory.x.size() < count) {
       ek::RandomStream random(0, ek::stream_of("bench"));
       for (auto* array : {&memory.x, &memory.dy, &memory.y, &memory.dx}) {
-        array->resize(size);
+        array->resize(count);
         for (Scalar& number : *array) number = static_cast<Scalar>(random.word()) * Scalar(0x1p-31) - Scalar(1);
       }
     }

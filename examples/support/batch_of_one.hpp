@@ -15,7 +15,8 @@ namespace examples {
 template <typename Scalar>
 evenkeel::Matrix<Scalar> normalized_alone(const evenkeel::Matrix<Scalar>& x) {
   const evenkeel::View<const Scalar> input{x.data(), 1, x.cols(), x.cols(), 1};
-  std::vector<evenkeel::kernels::ColumnMoments<evenkeel::Wide<Scalar>>> moments(static_cast<std::size_t>(x.cols()));
+  std::vector<evenkeel::kernels::ColumnMoments<evenkeel::Wide<Scalar>>> moments(
+      static_cast<std::size_t>(evenkeel::kernels::column_moments_room(1, x.cols())));
   evenkeel::kernels::column_moments(input, moments.data());
   evenkeel::Matrix<Scalar> mean(1, x.cols()), scale(1, x.cols());
   const evenkeel::Matrix<Scalar> zero = evenkeel::Matrix<Scalar>::Zero(1, x.cols());

@@ -50,18 +50,25 @@ TEST_CASE("The mask is its definition's in many rows, which are several chunks",
 }
 
 TEST_CASE("Halves are taken low before high from the words of a block", "[dropout]") {
-  std::uint32_t blocks[kernels::detail::mask_lanes] = {}, rows[kernels::detail::mask_lanes] = {};
-  for (std::uint32_t lane = 0; lane < kernels::detail::mask_lanes; ++lane) {
-    blocks[lane] = 3 * lane;
-    rows[lane] = 0xFFFFFFFF - lane;
+  constexpr auto lanes = static_cast<std::size_t>(kernels::detail::mask_lanes);
+  kernels::detail::MaskPlaces places;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    places.block[lane] = 3 * lane;
+    places.row[lane] = 0xFFFFFFFF - lane;
   }
-  std::uint16_t halves[kernels::detail::mask_lanes][kernels::detail::mask_columns];
-  kernels::detail::mask_halves(key, blocks, rows, halves);
-  for (std::size_t lane = 0; lane < kernels::detail::mask_lanes; ++lane) {
-    const auto words = ek::philox({blocks[lane], rows[lane], key.call, key.stream}, key.seed);
-    for (std::size_t word = 0; word < 4; ++word) {
-      CHECK(halves[lane][2 * word] == words[word] % 65536);
-      CHECK(halves[lane][2 * word + 1] == words[word] / 65536);
+  kernels::detail::MaskWords words;
+  kernels::detail::mask_words(key, places, words);
+  std::uint16_t along_rows[lanes * 8], along_columns[8][lanes];
+  kernels::detail::halves_along_rows(words, along_rows);
+  kernels::detail::halves_along_columns(words, along_columns);
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    const auto block = ek::philox({static_cast<std::uint32_t>(places.block[lane]),
+                                   static_cast<std::uint32_t>(places.row[lane]), key.call, key.stream},
+                                  key.seed);
+    for (std::size_t k = 0; k < 8; ++k) {
+      const std::uint32_t half = k % 2 == 0 ? block[k / 2] % 65536 : block[k / 2] / 65536;
+      CHECK(along_rows[8 * lane + k] == half);
+      CHECK(along_columns[k][lane] == half);
     }
   }
 }

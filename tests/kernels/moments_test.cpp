@@ -16,14 +16,23 @@ using ek::Index;
 
 namespace {
 
+template <typename Scalar, class Stride>
+kernels::RowMoments<Scalar> moments_at(const Scalar* x, Index count, Stride stride, double epsilon) {
+  return kernels::row_moments(std::array{x}, count, stride, epsilon).get(0);
+}
+template <typename Scalar, class Stride>
+Scalar inverse_rms_at(const Scalar* x, Index count, Stride stride, double epsilon) {
+  return kernels::row_inverse_rms(std::array{x}, count, stride, epsilon)[0];
+}
+
 template <typename Scalar>
 kernels::RowMoments<Scalar> moments_of(const std::vector<Scalar>& x, double epsilon = 1e-5) {
-  return kernels::row_moments(x.data(), static_cast<Index>(x.size()), kernels::UnitStride{}, epsilon);
+  return moments_at(x.data(), static_cast<Index>(x.size()), kernels::UnitStride{}, epsilon);
 }
 
 template <typename Scalar>
 Scalar inverse_rms_of(const std::vector<Scalar>& x, double epsilon = 1e-5) {
-  return kernels::row_inverse_rms(x.data(), static_cast<Index>(x.size()), kernels::UnitStride{}, epsilon);
+  return inverse_rms_at(x.data(), static_cast<Index>(x.size()), kernels::UnitStride{}, epsilon);
 }
 
 template <typename Scalar>
@@ -58,12 +67,12 @@ TEST_CASE("sums adds every term once, for every length", "[moments]") {
 
 TEST_CASE("Row moments are the mean, and one over the root of the biased variance plus epsilon", "[moments]") {
   for (Index size = 1; size <= 40; ++size) {
-    const auto x = values::random<double>(1, size, static_cast<std::uint32_t>(size));
+    const ek::Matrix<double> x = values::random<double>(1, size, static_cast<std::uint32_t>(size));
     long double mean = 0, variance = 0;
     for (Index j = 0; j < size; ++j) mean += static_cast<long double>(x(0, j)) / size;
     for (Index j = 0; j < size; ++j)
       variance += (static_cast<long double>(x(0, j)) - mean) * (static_cast<long double>(x(0, j)) - mean) / size;
-    const auto moments = kernels::row_moments(x.data(), size, kernels::UnitStride{}, 0.25);
+    const auto moments = moments_at(x.data(), size, kernels::UnitStride{}, 0.25);
     INFO(size);
     CHECK(std::abs(static_cast<long double>(moments.mean) + static_cast<long double>(moments.mean_residual) - mean) <
           2e-16L);
@@ -144,13 +153,13 @@ TEST_CASE("Rows are the same bits for every stride", "[moments]") {
   const auto x = values::random<float>(3, 50, 1);
   const Eigen::MatrixXf columns = x;
   for (Index row = 0; row < 3; ++row) {
-    const auto a = kernels::row_moments(&x(row, 0), 50, kernels::UnitStride{}, 1e-5);
-    const auto b = kernels::row_moments(&columns(row, 0), 50, Index{3}, 1e-5);
+    const auto a = moments_at(&x(row, 0), 50, kernels::UnitStride{}, 1e-5);
+    const auto b = moments_at(&columns(row, 0), 50, Index{3}, 1e-5);
     CHECK(compare::same_bits(a.mean, b.mean));
     CHECK(compare::same_bits(a.mean_residual, b.mean_residual));
     CHECK(compare::same_bits(a.inverse_deviation, b.inverse_deviation));
-    CHECK(compare::same_bits(kernels::row_inverse_rms(&x(row, 0), 50, kernels::UnitStride{}, 1e-5),
-                             kernels::row_inverse_rms(&columns(row, 0), 50, Index{3}, 1e-5)));
+    CHECK(compare::same_bits(inverse_rms_at(&x(row, 0), 50, kernels::UnitStride{}, 1e-5),
+                             inverse_rms_at(&columns(row, 0), 50, Index{3}, 1e-5)));
   }
 }
 

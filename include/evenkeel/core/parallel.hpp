@@ -36,10 +36,11 @@ struct RowChunks {
   Index rows_each = 1;
   Index count = 0;
 
-  RowChunks(Index rows_, Index columns) : rows{rows_} {
+  /// The rows of each chunk but the last are a multiple of `unit`.
+  RowChunks(Index rows_, Index columns, Index unit = 1) : rows{rows_} {
     const Index worthwhile = (std::max)(Index{1}, rows * columns / parallel_threshold);
     const Index wanted = (std::min)(most, worthwhile);
-    rows_each = (std::max)(Index{1}, (rows + wanted - 1) / wanted);
+    rows_each = (std::max)(unit, ((rows + wanted - 1) / wanted + unit - 1) / unit * unit);
     count = (rows + rows_each - 1) / rows_each;
   }
   Index first(Index chunk) const { return chunk * rows_each; }

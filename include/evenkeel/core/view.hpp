@@ -26,6 +26,9 @@ struct View {
   View middle_rows(Index first, Index count) const {
     return {data + first * row_stride, count, columns, row_stride, column_stride};
   }
+  View middle_columns(Index first, Index count) const {
+    return {data + first * column_stride, rows, count, row_stride, column_stride};
+  }
   View transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 
   operator View<const Scalar>() const requires(!std::is_const_v<Scalar>) {

@@ -2,11 +2,11 @@
 
 #include <cmath>  // exp, erfc, tanh
 
-#include "evenkeel/core/check.hpp"       // not_negative
-#include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"       // Index
-#include "evenkeel/core/view.hpp"        // View
-#include "evenkeel/kernels/moments.hpp"  // with_strides
+#include "evenkeel/core/check.hpp"     // not_negative
+#include "evenkeel/core/parallel.hpp"  // parallel_for, RowChunks
+#include "evenkeel/core/types.hpp"     // Index
+#include "evenkeel/core/view.hpp"      // View
+#include "evenkeel/kernels/lanes.hpp"  // with_strides
 
 /// Elementwise functions: `value` is f(x), `gradient` is dy f'(x).
 namespace evenkeel::kernels {

@@ -5,10 +5,10 @@
 #include <algorithm>  // min, fill
 #include <cstddef>    // size_t
 
-#include "evenkeel/core/parallel.hpp"    // parallel_for
-#include "evenkeel/core/types.hpp"       // Index
-#include "evenkeel/core/view.hpp"        // View
-#include "evenkeel/kernels/moments.hpp"  // with_strides
+#include "evenkeel/core/parallel.hpp"  // parallel_for
+#include "evenkeel/core/types.hpp"     // Index
+#include "evenkeel/core/view.hpp"      // View
+#include "evenkeel/kernels/lanes.hpp"  // with_strides
 
 /// Matrix products on views of any strides. Eigen's product does the arithmetic, on blocks whose largest size is known at
 /// compile time: so it packs on the stack and never allocates (a dynamic product of 16 x 391 x 64 doubles would), starts no

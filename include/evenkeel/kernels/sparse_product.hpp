@@ -1,9 +1,9 @@
 #pragma once
 
-#include "evenkeel/core/sparse.hpp"      // SparseView
-#include "evenkeel/core/types.hpp"       // Index
-#include "evenkeel/core/view.hpp"        // View
-#include "evenkeel/kernels/moments.hpp"  // with_strides
+#include "evenkeel/core/sparse.hpp"    // SparseView
+#include "evenkeel/core/types.hpp"     // Index
+#include "evenkeel/core/view.hpp"      // View
+#include "evenkeel/kernels/lanes.hpp"  // with_strides
 
 /// Products with a sparse matrix. Each stored value costs one pass over a row of the dense factor; sums run in the order of
 /// columns, so both storage orders give the same bits.
