@@ -10,6 +10,7 @@
 #include <Eigen/SparseCore>
 #include <vector>
 
+#include "bench/support/program.hpp"
 #include "evenkeel/core/random.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/training/adam.hpp"
@@ -91,4 +92,5 @@ BENCHMARK_CAPTURE(backward, sparse, sparse)->Unit(benchmark::kMicrosecond);
 BENCHMARK_CAPTURE(backward, dense, dense)->Unit(benchmark::kMicrosecond);
 BENCHMARK(loss)->Unit(benchmark::kMicrosecond);
 BENCHMARK(adamw)->Unit(benchmark::kMicrosecond);
-BENCHMARK_MAIN();
+
+int main(int argc, char** argv) { return bench::run_program(argc, argv); }

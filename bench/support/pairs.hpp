@@ -1,6 +1,6 @@
 #pragma once
 
-// Times that mean something on a shared machine: ratios to a copy of the same bytes, taken alternately in one process.
+// Times that mean something on a shared machine: ratios of what is done in turn in one process, never times alone.
 
 #include <benchmark/benchmark.h>
 
@@ -8,11 +8,25 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <initializer_list>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace bench {
 
 using Clock = std::chrono::steady_clock;
+
+inline constexpr int pairs = 15;  ///< Of times taken in turn, of which the median counts.
+
+/// Registers a benchmark that gives its own time for each of its samples.
+template <class Body>
+void add(const std::string& name, Body body, int samples = pairs) {
+  benchmark::RegisterBenchmark(name.c_str(), std::move(body))
+      ->UseManualTime()
+      ->Iterations(samples)
+      ->Unit(benchmark::kMicrosecond);
+}
 
 /// Keeps the compiler from leaving the work out.
 inline void escape(const void* memory) { benchmark::DoNotOptimize(memory); }
@@ -29,68 +43,181 @@ double seconds(const Work& work, int repeats) {
 }
 
 inline double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
 }
 
-/// Calls in a row that take about 50 microseconds, so that the clock's own time does not count.
+/// A piece of work, called often enough in a row that the clock's own time does not count. Making one calls it, so that its
+/// memory has been touched.
 template <class Work>
-int repeats_of(const Work& work) {
-  work();
-  const double once = seconds(work, 1);
-  return (std::max)(1, static_cast<int>(5e-5 / (std::max)(once, 1e-8)));
+class Timed {
+ public:
+  explicit Timed(const Work& work) : work_{work} {
+    work();
+    repeats_ = std::clamp(static_cast<int>(enough / (std::max)(seconds(work, 1), 1e-9)), 1, 1 << 16);
+  }
+  /// Seconds for one call. A short one is first called once for nothing, to have its data in the cache.
+  double operator()() const {
+    if (repeats_ > 1) work_();
+    return seconds(work_, repeats_);
+  }
+
+ private:
+  static constexpr double enough = 1e-4;  // seconds
+
+  const Work& work_;
+  int repeats_ = 1;
+};
+
+/// Takes the samples of a benchmark: take() measures once and returns seconds of the work that it is named for. After some
+/// seconds `at_least` samples are enough; the counter `pairs` says how many were taken.
+template <class Take>
+void take_samples(benchmark::State& state, const Take& take, int at_least = 5) {
+  constexpr std::chrono::seconds enough(6);
+  const auto start = Clock::now();
+  double time = 0;
+  int taken = 0;
+  for (auto _ : state) {
+    if (taken < at_least || Clock::now() - start < enough) {
+      time = take();
+      ++taken;
+    }
+    state.SetIterationTime(time);
+  }
+  state.counters["pairs"] = taken;
 }
 
-/// Times `work` in turn with `copy` and with `limit`, and reports the medians of the ratios as the counters x_copy and
-/// x_limit.
-template <class Work, class Copy, class Limit>
-void run(benchmark::State& state, const Work& work, const Copy& copy, const Limit& limit) {
-  const int repeats = repeats_of(work), copy_repeats = repeats_of(copy), limit_repeats = repeats_of(limit);
-  std::vector<double> to_copy, to_limit;
-  for (auto _ : state) {
-    const double copy_time = seconds(copy, copy_repeats);
-    const double work_time = seconds(work, repeats);
-    to_copy.push_back(work_time / copy_time);
-    to_limit.push_back(work_time / seconds(limit, limit_repeats));
-    state.SetIterationTime(work_time);
+/// Seconds of two pieces of work, taken in turn: each goes first every other time.
+template <class A, class B>
+std::pair<double, double> in_turn(const Timed<A>& a, const Timed<B>& b, bool a_first) {
+  if (a_first) {
+    const double a_time = a();
+    return {a_time, b()};
   }
-  state.counters["x_copy"] = median(to_copy);
-  state.counters["x_limit"] = median(to_limit);
+  const double b_time = b();
+  return {a(), b_time};
 }
+
+/// Reports how often the time of `base` goes into that of `work`, as the counter `ratio`. Returns seconds for one `work`. All
+/// are medians.
+template <class Work, class Base>
+double run(benchmark::State& state, const char* ratio, const Work& work, const Base& base) {
+  const Timed<Work> work_time(work);
+  const Timed<Base> base_time(base);
+  std::vector<double> times, ratios;
+  take_samples(state, [&] {
+    const auto [own, other] = in_turn(work_time, base_time, ratios.size() % 2 == 0);
+    times.push_back(own);
+    ratios.push_back(own / other);
+    return own;
+  });
+  state.counters[ratio] = median(ratios);
+  return median(times);
+}
+
+/// Reports our time and a peer's (ours_us, peer_us), the median of their ratios (ratio: below one, we are faster), and ours
+/// against a copy (x_copy).
+template <class Ours, class Theirs, class Copy>
+void compare(benchmark::State& state, const Ours& ours, const Theirs& theirs, const Copy& copy) {
+  const Timed<Ours> our_time(ours);
+  const Timed<Theirs> their_time(theirs);
+  const Timed<Copy> copy_time(copy);
+  std::vector<double> our_times, their_times, ratios, to_copy;
+  take_samples(
+      state,
+      [&] {
+        const double copied = copy_time();
+        const auto [own, other] = in_turn(our_time, their_time, ratios.size() % 2 == 0);
+        our_times.push_back(own * 1e6);
+        their_times.push_back(other * 1e6);
+        ratios.push_back(own / other);
+        to_copy.push_back(own / copied);
+        return own;
+      },
+      pairs);
+  state.counters["ours_us"] = median(our_times);
+  state.counters["peer_us"] = median(their_times);
+  state.counters["ratio"] = median(ratios);
+  state.counters["x_copy"] = median(to_copy);
+}
+
+/// The place of the fastest of several ways of doing the same, by the best of three times each.
+template <class Way, class Call>
+std::size_t fastest(std::vector<Way>& ways, const Call& call) {
+  std::vector<double> best(ways.size());
+  for (std::size_t i = 0; i < ways.size(); ++i) {
+    const auto work = [&] { call(ways[i]); };
+    const Timed time(work);
+    best[i] = (std::min)({time(), time(), time()});
+  }
+  return static_cast<std::size_t>(std::min_element(best.begin(), best.end()) - best.begin());
+}
+
+/// What work must move at least, in arrays. (memcpy writes large arrays past the caches, which spares a read of the target;
+/// the plain loop with two reads does not.)
+enum class Limit { copy, read_and_copy, read_two_write_one, read_two_and_read_two_write_one };
 
 /// What memory itself can do with arrays of the working set's size.
+template <typename Scalar>
 struct Yardstick {
   std::size_t count;  // of numbers
-  const void *one, *other;
-  void* target;
+  const Scalar *one, *other;
+  Scalar* target;
 
-  template <typename Scalar>
   void copy() const {
     std::memcpy(target, one, count * sizeof(Scalar));
     escape(target);
   }
-  /// z = x + y
-  template <typename Scalar>
-  void read_two_write_one() const {
-    const auto* x = static_cast<const Scalar*>(one);
-    const auto* y = static_cast<const Scalar*>(other);
-    auto* z = static_cast<Scalar*>(target);
-    for (std::size_t i = 0; i < count; ++i) z[i] = x[i] + y[i];
-    escape(z);
+
+  void move(Limit limit) const {
+    switch (limit) {
+      case Limit::copy:
+        return copy();
+      case Limit::read_and_copy:
+        read(one);
+        return copy();
+      case Limit::read_two_write_one:
+        return add();
+      case Limit::read_two_and_read_two_write_one:
+        read(one);
+        read(other);
+        return add();
+    }
   }
-  /// The sum of both, in lanes that compilers vectorize.
-  template <typename Scalar>
-  void read(int arrays) const {
+
+ private:
+  void add() const {
+    for (std::size_t i = 0; i < count; ++i) target[i] = one[i] + other[i];
+    escape(target);
+  }
+  /// The sum, in lanes that compilers vectorize.
+  void read(const Scalar* array) const {
     constexpr std::size_t lanes = 64;
     Scalar sums[lanes] = {};
-    for (const void* array : {one, other}) {
-      if (arrays-- == 0) break;
-      const auto* x = static_cast<const Scalar*>(array);
-      for (std::size_t i = 0; i + lanes <= count; i += lanes)
-        for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += x[i + lane];
-    }
+    for (std::size_t i = 0; i + lanes <= count; i += lanes)
+      for (std::size_t lane = 0; lane < lanes; ++lane) sums[lane] += array[i + lane];
     escape(sums);
   }
 };
+
+/// Reports `work` against a copy of the same bytes (x_copy) and against the least that it must move (x_limit).
+template <class Work, typename Scalar>
+void run(benchmark::State& state, const Work& work, const Yardstick<Scalar>& yardstick, Limit limit) {
+  const auto copy = [&] { yardstick.copy(); };
+  const auto least = [&] { yardstick.move(limit); };
+  const Timed work_time(work);
+  const Timed copy_time(copy);
+  const Timed least_time(least);
+  std::vector<double> to_copy, to_limit;
+  take_samples(state, [&] {
+    const auto [own, copied] = in_turn(work_time, copy_time, to_copy.size() % 2 == 0);
+    to_copy.push_back(own / copied);
+    to_limit.push_back(own / (limit == Limit::copy ? copied : least_time()));
+    return own;
+  });
+  state.counters["x_copy"] = median(to_copy);
+  state.counters["x_limit"] = median(to_limit);
+}
 
 }  // namespace bench
