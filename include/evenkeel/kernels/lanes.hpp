@@ -153,7 +153,7 @@ EVENKEEL_INLINE inline std::array<PerRow<Wide<Scalar>, R>, K> row_sums(Index col
 }
 
 /// The same K sums for rows that lie side by side in memory, as many as there are lanes: add(j, sums) adds what the numbers j of
-/// all these rows bring. The same order of additions as in row_sums, so the same bits.
+/// all these rows bring, in the order of row_sums.
 template <typename Scalar, std::size_t K, class Add>
 EVENKEEL_INLINE inline std::array<Eigen::Array<Wide<Scalar>, static_cast<int>(lane_count<Scalar>), 1>, K>
 sums_side_by_side(Index columns, const Add& add) {
@@ -176,18 +176,6 @@ sums_side_by_side(Index columns, const Add& add) {
     });
   }
   return totals;
-}
-
-/// Calls body(first row, R), R being a std::integral_constant, until the rows from `first` to `end` are done: four at a time, so that
-/// the sums of one row need not wait for each other, or two where four rows would fill the innermost cache.
-template <typename Scalar, class Body>
-void for_each_rows(Index first, Index end, Index columns, const Body& body) {
-  constexpr Index most_bytes = 16384;
-  const bool short_rows = 4 * columns * static_cast<Index>(sizeof(Scalar)) <= most_bytes;
-  if (short_rows)
-    for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
-  for (; first + 2 <= end; first += 2) body(first, std::integral_constant<std::size_t, 2>{});
-  if (first < end) body(first, std::integral_constant<std::size_t, 1>{});
 }
 
 /// Asks for the lanes at this address before they are needed.
@@ -237,6 +225,23 @@ struct StreamedStores {
 #endif
   }
 };
+
+/// Calls body(first row, R), R being a std::integral_constant, until the rows from `first` to `end` are done: four at a time,
+/// so that the sums of one row need not wait for each other, or two where four rows would fill the innermost cache. One at a
+/// time where the type or the stride allows no vectors.
+template <typename Scalar, class Stores, class Stride, class Body>
+void for_each_rows(Stores, Stride, Index first, Index end, Index columns, const Body& body) {
+  if constexpr (std::is_same_v<Stride, UnitStride> && !std::is_same_v<Scalar, long double>) {
+    if constexpr (std::is_same_v<Stores, CachedStores>) {  // a result that is written past the caches is large
+      constexpr Index most_bytes = 16384;
+      const bool short_rows = 4 * columns * static_cast<Index>(sizeof(Scalar)) <= most_bytes;
+      if (short_rows)
+        for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
+    }
+    for (; first + 2 <= end; first += 2) body(first, std::integral_constant<std::size_t, 2>{});
+  }
+  for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
+}
 
 /// A result of more bytes than this leaves the caches before anybody reads it.
 inline constexpr std::size_t streamed_bytes = std::size_t{16} << 20;

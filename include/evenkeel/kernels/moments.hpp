@@ -225,7 +225,7 @@ EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<con
   });
 }
 
-/// The same bits for rows side by side: number j of the first at x + j * stride, those of the others behind it.
+/// The same for rows side by side: number j of the first at x + j * stride, those of the others behind it.
 template <typename Scalar, class AnyLanes>
 EVENKEEL_INLINE inline auto moments_side_by_side(const Scalar* x, Index count, Index stride, AnyLanes lanes,
                                                  double epsilon) {
@@ -259,7 +259,7 @@ EVENKEEL_INLINE inline PerRow<Scalar, R> row_inverse_rms(const std::array<const 
   });
 }
 
-/// The same bits for rows side by side.
+/// The same for rows side by side.
 template <typename Scalar, class AnyLanes>
 EVENKEEL_INLINE inline Lanes<Scalar> inverse_rms_side_by_side(const Scalar* x, Index count, Index stride,
                                                               AnyLanes lanes, double epsilon) {
