@@ -1,0 +1,254 @@
+#pragma once
+
+#include <algorithm>  // fill, min, max
+#include <array>
+#include <cstddef>      // size_t
+#include <limits>       // smallest normal number
+#include <type_traits>  // integral_constant
+
+#include "evenkeel/core/check.hpp"       // is_finite
+#include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
+#include "evenkeel/core/types.hpp"       // Index, Wide
+#include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/lanes.hpp"    // Lanes, with_strides
+#include "evenkeel/kernels/moments.hpp"  // sums
+
+/// Moments of channels. A channel is one column, or, with positions, a run of columns side by side. Columns are summed across
+/// rows, in tiles; a channel of many positions is summed along each row.
+namespace evenkeel::kernels {
+
+/// Mean and sum of squared deviations of so many values.
+template <typename Sum>
+struct ColumnMoments {
+  Sum count = 0;
+  Sum mean = 0;
+  Sum squares = 0;
+
+  /// Takes the moments of other values in. Chan, Golub & LeVeque 1983: never E[x^2] - E[x]^2.
+  void merge(const ColumnMoments& other) {
+    if (other.count == 0) return;
+    const Sum total = count + other.count;
+    const Sum delta = other.mean - mean;
+    mean += delta * (other.count / total);
+    squares += other.squares + delta * delta * (count * other.count / total);
+    count = total;
+  }
+};
+
+/// Numbers of ColumnMoments that column_moments needs room for; the result stands in the first `columns` of them.
+inline Index column_moments_room(Index rows, Index columns) { return (RowChunks(rows, columns).count + 1) * columns; }
+
+namespace detail {
+
+/// Columns whose sums are held side by side, and rows that are summed in the type of the data, in cache from the first pass
+/// to the second.
+inline constexpr Index column_tile = 512;
+inline constexpr Index row_block = 64;
+
+/// Calls body(row, R) for the rows from `first` to `end`, four at a time while there are four.
+template <class Body>
+EVENKEEL_INLINE inline void for_each_four_rows(Index first, Index end, const Body& body) {
+  for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
+  for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
+}
+
+/// The sum of R arrays, in a tree.
+template <std::size_t R, typename Scalar>
+EVENKEEL_INLINE inline Lanes<Scalar> sum_of_rows(const Lanes<Scalar> (&rows)[R]) {
+  if constexpr (R == 1)
+    return rows[0];
+  else
+    return (rows[0] + rows[1]) + (rows[2] + rows[3]);
+}
+
+/// Sums over some rows of a tile of columns, in the type of the data.
+template <typename Scalar>
+struct TileSums {
+  Eigen::Array<Scalar, column_tile, 1> first, second;
+
+  void clear(Index width) {
+    std::fill(first.data(), first.data() + width, Scalar(0));
+    std::fill(second.data(), second.data() + width, Scalar(0));
+  }
+};
+
+/// The moments of one column of a block in the wide type, for columns whose squares leave the range of their own.
+template <typename Scalar>
+ColumnMoments<Wide<Scalar>> wide_column_moments(View<const Scalar> x, Index column) {
+  using Sum = Wide<Scalar>;
+  const auto n = static_cast<Sum>(x.rows);
+  Sum mean = 0, deviation = 0, square = 0;
+  for (Index i = 0; i < x.rows; ++i) mean += static_cast<Sum>(x(i, column));
+  mean /= n;
+  for (Index i = 0; i < x.rows; ++i) {
+    const Sum d = static_cast<Sum>(x(i, column)) - mean;
+    deviation += d;
+    square += d * d;
+  }
+  return {n, mean + deviation / n, square - deviation * (deviation / n)};
+}
+
+/// Mean and sum of squared deviations of so many values in each of some columns side by side.
+template <typename Sum>
+struct MomentsSideBySide {
+  Sum count = 0;
+  Sum* mean;
+  Sum* squares;
+
+  /// ColumnMoments::merge for `columns` columns, of n values each: other(j) gives the mean and the squares of column j.
+  template <class Other>
+  EVENKEEL_INLINE void merge(Sum n, Index columns, const Other& other) {
+    const Sum total = count + n;
+    const Sum to_mean = n / total, to_squares = count * n / total;
+    for (Index j = 0; j < columns; ++j) {
+      const auto [other_mean, other_squares] = other(j);
+      const Sum delta = other_mean - mean[j];
+      mean[j] += delta * to_mean;
+      squares[j] += other_squares + delta * delta * to_squares;
+    }
+    count = total;
+  }
+};
+
+/// The moments of a tile of columns: two passes over each block of rows, the second correcting the block's mean by the
+/// residual sum, blocks merged in order.
+template <typename Scalar, class Stride>
+void tile_moments(View<const Scalar> x, Stride stride, MomentsSideBySide<Wide<Scalar>> moments) {
+  using Sum = Wide<Scalar>;
+  TileSums<Scalar> sums;
+  Eigen::Array<Scalar, column_tile, 1> mean;
+  for (Index i0 = 0; i0 < x.rows; i0 += row_block) {
+    const View<const Scalar> block = x.middle_rows(i0, (std::min)(row_block, x.rows - i0));
+    const auto n = static_cast<Sum>(block.rows);
+    const auto inverse_n = static_cast<Scalar>(1 / n);
+    sums.clear(x.columns);
+    for_each_four_rows(0, block.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+      constexpr std::size_t rows = decltype(count)::value;
+      for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
+        Lanes<Scalar> values[rows];
+        unrolled<rows>([&](Index r) EVENKEEL_INLINE {
+          const Scalar* from = block.row(i + r) + j * stride;
+          prefetch(from + 4 * x.row_stride, stride);
+          values[r] = lanes.load(from, stride);
+        });
+        Scalar* sum = sums.first.data() + j;
+        lanes.store(sum, UnitStride{}, lanes.load(sum, UnitStride{}) + sum_of_rows(values));
+      });
+    });
+    for (Index j = 0; j < x.columns; ++j) {
+      mean[j] = sums.first[j] * inverse_n;
+      sums.first[j] = Scalar(0);
+    }
+    for_each_four_rows(0, block.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+      constexpr std::size_t rows = decltype(count)::value;
+      for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
+        const Lanes<Scalar> middle = lanes.load(mean.data() + j, UnitStride{});
+        Lanes<Scalar> deviations[rows], squares[rows];
+        unrolled<rows>([&](Index r) EVENKEEL_INLINE {
+          deviations[r] = lanes.load(block.row(i + r) + j * stride, stride) - middle;
+          squares[r] = deviations[r] * deviations[r];
+        });
+        Scalar *first = sums.first.data() + j, *second = sums.second.data() + j;
+        lanes.store(first, UnitStride{}, lanes.load(first, UnitStride{}) + sum_of_rows(deviations));
+        lanes.store(second, UnitStride{}, lanes.load(second, UnitStride{}) + sum_of_rows(squares));
+      });
+    });
+
+    const auto out_of_range = [&](Index j) {
+      constexpr Scalar least = (std::numeric_limits<Scalar>::min)() * Scalar(1e8L);
+      const bool constant = sums.first[j] == 0 && sums.second[j] == 0;
+      return !evenkeel::detail::is_finite(sums.second[j]) || (sums.second[j] < least && !constant);
+    };
+    const auto summed = [&](Index j) {
+      const auto deviation = static_cast<Sum>(sums.first[j]);
+      const Sum residual = deviation * (1 / n);
+      return std::array{static_cast<Sum>(mean[j]) + residual, static_cast<Sum>(sums.second[j]) - deviation * residual};
+    };
+    bool any_out_of_range = false;
+    for (Index j = 0; j < x.columns; ++j) any_out_of_range |= out_of_range(j);
+    if (any_out_of_range)
+      moments.merge(n, x.columns, [&](Index j) {
+        if (!out_of_range(j)) return summed(j);
+        const auto wide = wide_column_moments(block, j);
+        return std::array{wide.mean, wide.squares};
+      });
+    else
+      moments.merge(n, x.columns, summed);
+  }
+}
+
+}  // namespace detail
+
+/// The moments of each column of x. Sums run in the type of the data over some rows, and in the wide type over all.
+template <typename Scalar>
+void column_moments(View<const Scalar> x, ColumnMoments<Wide<Scalar>>* moments) {
+  using Sum = Wide<Scalar>;
+  const Index columns = x.columns;
+  const RowChunks chunks(x.rows, columns);
+  const auto of_chunk = [&](Index chunk, Index first) {
+    Sum* numbers = &moments[(chunk + 1) * columns].count;
+    return detail::MomentsSideBySide<Sum>{0, numbers + first, numbers + columns + first};
+  };
+  parallel_for(chunks.count, x.size(), [&](Index chunk) {
+    const View<const Scalar> rows = x.middle_rows(chunks.first(chunk), chunks.end(chunk) - chunks.first(chunk));
+    for (Index j0 = 0; j0 < columns; j0 += detail::column_tile) {
+      const Index width = (std::min)(detail::column_tile, columns - j0);
+      const auto tile = of_chunk(chunk, j0);
+      std::fill(tile.mean, tile.mean + width, Sum(0));
+      std::fill(tile.squares, tile.squares + width, Sum(0));
+      with_strides([&](auto stride) { detail::tile_moments(rows.middle_columns(j0, width), stride, tile); },
+                   x.column_stride);
+    }
+  });
+  if (chunks.count == 0) {
+    for (Index j = 0; j < columns; ++j) moments[j] = {};
+    return;
+  }
+  auto all = of_chunk(0, 0);
+  all.count = static_cast<Sum>(chunks.end(0));
+  for (Index chunk = 1; chunk < chunks.count; ++chunk) {
+    const auto next = of_chunk(chunk, 0);
+    all.merge(static_cast<Sum>(chunks.end(chunk) - chunks.first(chunk)), columns, [&](Index j) {
+      return std::array{next.mean[j], next.squares[j]};
+    });
+  }
+  for (Index j = 0; j < columns; ++j) moments[j] = {all.count, all.mean[j], all.squares[j]};
+}
+
+/// The moments of each channel of `positions` columns, by the same two passes over blocks of rows.
+template <typename Scalar>
+void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<Scalar>>* moments) {
+  using Sum = Wide<Scalar>;
+  const Index block = (std::max)(Index{1}, Index{16384} / positions);  // so many rows of a channel stay in cache
+  parallel_for(x.columns / positions, x.size(), [&](Index c) {
+    moments[c] = {};
+    for (Index i0 = 0; i0 < x.rows; i0 += block) {
+      const Index i1 = (std::min)(i0 + block, x.rows);
+      const auto n = static_cast<Sum>((i1 - i0) * positions);
+      Sum mean = 0;
+      Sum deviation = 0;
+      Sum square = 0;
+      with_strides(
+          [&](auto stride) {
+            const auto run = [&](Index i) { return x.row(i) + c * positions * stride; };
+            for (Index i = i0; i < i1; ++i)
+              mean += sums<Sum, 1>(positions, [values = run(i), stride](Index j) {
+                return std::array{static_cast<Sum>(values[j * stride])};
+              })[0];
+            mean /= n;
+            for (Index i = i0; i < i1; ++i) {
+              const auto [d, s] = sums<Sum, 2>(positions, [values = run(i), stride, mean](Index j) {
+                const Sum difference = static_cast<Sum>(values[j * stride]) - mean;
+                return std::array{difference, difference * difference};
+              });
+              deviation += d;
+              square += s;
+            }
+          },
+          x.column_stride);
+      moments[c].merge({n, mean + deviation / n, square - deviation * (deviation / n)});
+    }
+  });
+}
+
+}  // namespace evenkeel::kernels
