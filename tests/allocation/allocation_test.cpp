@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>  // pair
 #include <vector>
 
 #include "catch.hpp"
@@ -130,6 +131,7 @@ TEST_CASE("The counter sees every way to ask for memory", "[allocation]") {
   std::vector<int> vector;
   CHECK(allocation::count([&] { vector.resize(100); }) == 1);
   CHECK(allocation::count([&] { vector.clear(); }) == 0);
+  CHECK(allocation::bytes_of([&] { vector.resize(1000); }) == 1000 * sizeof(int));
   Eigen::MatrixXd matrix;
   CHECK(allocation::count([&] { matrix.resize(10, 10); }) == 1);
   struct alignas(64) Wide {
@@ -187,6 +189,21 @@ TEMPLATE_TEST_CASE("Dropout and activations do not allocate after the first roun
   CHECK(requests_of(ek::SiLU<TestType>()) == "");
   CHECK(requests_of(ek::Tanh<TestType>()) == "");
   CHECK(requests_of(ek::Sigmoid<TestType>()) == "");
+}
+
+TEST_CASE("Dropout keeps no more than one bit an element, but for a few words", "[allocation]") {
+  for (const auto& [rows, columns] : {std::pair(1, 1), std::pair(64, 1), std::pair(1000, 7), std::pair(300, 391)}) {
+    const ek::Matrix<float> x = values::random<float>(rows, columns, 1);
+    ek::Matrix<float> y(rows, columns), dx(rows, columns);
+    ek::Dropout<float> layer(0.5), none(0), eval(0.5);
+    const auto bytes = allocation::bytes_of([&] {
+      layer.forward(x, y, ek::Mode::train);
+      layer.backward(x, y, dx);
+    });
+    CHECK(bytes <= static_cast<std::size_t>(x.size()) / 8 + 256);
+    CHECK(allocation::bytes_of([&] { none.forward(x, y, ek::Mode::train); }) == 0);
+    CHECK(allocation::bytes_of([&] { eval.forward(x, y, ek::Mode::eval); }) == 0);
+  }
 }
 
 TEST_CASE("Sparse input does not allocate after the first round", "[allocation]") {

@@ -16,7 +16,8 @@
 /// file a program: it defines malloc.
 namespace allocation {
 
-inline long requests = 0;  // of one thread: the tests have no other
+inline long requests = 0;      // of one thread: the tests have no other
+inline std::size_t bytes = 0;  // that these asked for
 
 /// How many requests a piece of code makes.
 template <class Code>
@@ -24,6 +25,14 @@ long count(const Code& code) {
   const long before = requests;
   code();
   return requests - before;
+}
+
+/// How many bytes it asks for.
+template <class Code>
+std::size_t bytes_of(const Code& code) {
+  const std::size_t before = bytes;
+  code();
+  return bytes - before;
 }
 
 }  // namespace allocation
@@ -38,26 +47,32 @@ void __libc_free(void* memory);
 
 void* malloc(std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += size;
   return __libc_malloc(size);
 }
 void* calloc(std::size_t count, std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += count * size;
   return __libc_calloc(count, size);
 }
 void* realloc(void* old, std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += size;
   return __libc_realloc(old, size);
 }
 void* memalign(std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += size;
   return __libc_memalign(alignment, size);
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += size;
   return __libc_memalign(alignment, size);
 }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
+  allocation::bytes += size;
   if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0) return EINVAL;
   void* const got = __libc_memalign(alignment, size);
   if (got == nullptr) return ENOMEM;

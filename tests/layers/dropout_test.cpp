@@ -406,6 +406,53 @@ TEST_CASE("reseed and replay leave a pending backward alone", "[dropout]") {
   CHECK(compare::same_bits(layer.backward(ones), y));
 }
 
+TEST_CASE("Backward applies the mask of forward, whatever the storage orders of both", "[dropout]") {
+  using Columns = Eigen::MatrixXf;
+  for (const Index columns : {5, 40, 100}) {
+    const Row ones = Row::Ones(70, columns);
+    const Columns ones_by_column = ones;
+    const auto check = [&](const auto& x, auto y) {
+      ek::Dropout<float> layer(0.5, {.seed = 1});
+      layer.forward(x, y, ek::Mode::train);
+      const auto same = [&](const auto& dy, auto dx) {
+        layer.backward(x, dy, dx);
+        return compare::same_bits(Row(dx), Row(y));
+      };
+      CHECK(same(ones, Row(70, columns)));
+      CHECK(same(ones, Columns(70, columns)));
+      CHECK(same(ones_by_column, Row(70, columns)));
+      CHECK(same(ones_by_column, Columns(70, columns)));
+      CHECK(same(Row(ones_by_column), Row(70, columns)));
+    };
+    check(ones, Row(70, columns));
+    check(ones, Columns(70, columns));
+    check(ones_by_column, Row(70, columns));
+    check(ones_by_column, Columns(70, columns));
+  }
+}
+
+TEST_CASE("A copy of a layer has the mask of the last forward", "[dropout]") {
+  ek::Dropout<float> layer(0.5, {.seed = 1});
+  const Row ones = Row::Ones(3, 40);
+  const Row y = layer.forward(ones, ek::Mode::train);
+  ek::Dropout<float> copy = layer;
+  const Row next = layer.forward(ones, ek::Mode::train);
+  CHECK(compare::same_bits(copy.backward(ones), y));
+  CHECK(compare::same_bits(layer.backward(ones), next));
+  CHECK_FALSE(compare::same_bits(next, y));
+  copy = layer;
+  CHECK(compare::same_bits(copy.backward(ones), next));
+}
+
+TEST_CASE("Backward has the mask of a forward that was smaller, or larger, than the one before", "[dropout]") {
+  ek::Dropout<float> layer(0.5);
+  for (const Index rows : {10, 3, 200, 50}) {
+    const Row ones = Row::Ones(rows, 70);
+    const Row y = layer.forward(ones, ek::Mode::train);
+    CHECK(compare::same_bits(layer.backward(ones), y));
+  }
+}
+
 TEST_CASE("The stream changes the masks, and the empty path is a layer outside of any network", "[dropout]") {
   ek::Dropout<float> layer(0.5);
   const std::string outside = next_mask(layer, 2, 40);

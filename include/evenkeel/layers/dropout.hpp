@@ -4,6 +4,7 @@
 #include <cstdint>  // uint32_t, uint64_t
 #include <string_view>
 
+#include "evenkeel/core/buffer.hpp"        // Buffer
 #include "evenkeel/core/check.hpp"         // fraction
 #include "evenkeel/core/random.hpp"        // stream_of
 #include "evenkeel/kernels/dropout.hpp"    // the arithmetic
@@ -25,7 +26,7 @@ struct DropoutOptions {
 /// Masks   A function of (seed, stream, number of the call, row, column) alone; see kernels::MaskKey. `stream` is
 ///         stream_of(path), the layer's path in the outermost network, and 0 outside any. The threshold is
 ///         T = round(65536 p), at least 1 if p > 0 and at most 65535 if p < 1, and the scale 65536 / (65536 - T), so the
-///         mean is exact. Backward computes the mask again: nothing but these numbers is kept.
+///         mean is exact. Forward keeps the mask for backward, in one bit an element.
 /// Source  Srivastava et al. 2014, section 10, https://jmlr.org/papers/v15/srivastava14a.html; torch.nn.Dropout(p), whose
 ///         p is not rounded and whose masks are others.
 template <Real Scalar_>
@@ -88,40 +89,46 @@ class Dropout final : public LayerBase<Dropout<Scalar_>, Scalar_> {
   }
 
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
-    masked_ = mode.draws_masks();
-    if (masked_) {
-      mask_ = {seed_, next_call_, stream_, threshold_};
+    masked_ = mode.draws_masks() && threshold_ > 0;
+    std::uint64_t* const mask = masked_ ? mask_.resize(kernels::mask_words(x.size())) : nullptr;
+    if (mode.draws_masks()) {
+      key_ = {seed_, next_call_, stream_, threshold_};
       next_call_ = next_call_ >= last_call ? 0 : next_call_ + 1;
     }
-    run(x, y);
+    if (!masked_) return copy(x, y);
+    along_columns_ = kernels::mask_along_columns(x, y);
+    kernels::dropout_forward(x, key_, scale(), y, mask);
   }
 
   void run_backward(View<const Scalar>, View<const Scalar> dy, View<Scalar> dx, Accumulate) {
-    if (dx.data != nullptr) run(dy, dx);
+    if (dx.data == nullptr) return;
+    if (!masked_) return copy(dy, dx);
+    if (kernels::mask_along_columns(dy, dx) == along_columns_)
+      kernels::dropout_backward(dy, mask_.data(), scale(), dx);
+    else
+      kernels::dropout_forward(dy, key_, scale(), dx, nullptr);  // the same mask, in the other order
   }
 
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>&) const { copy(x, y); }
 
-  /// The mask of the last forward, on the input or on the output gradient.
-  void run(View<const Scalar> x, View<Scalar> y) const {
-    if (!masked_ || threshold_ == 0) return copy(x, y);
-    const Scalar scale = threshold_ == everything
-                             ? Scalar(0)
-                             : static_cast<Scalar>(65536.0 / static_cast<double>(everything - threshold_));
-    kernels::dropout(x, mask_, scale, y);
+  Scalar scale() const {
+    return threshold_ == everything ? Scalar(0)
+                                    : static_cast<Scalar>(65536.0 / static_cast<double>(everything - threshold_));
   }
 
   static void copy(View<const Scalar> x, View<Scalar> y) {
     if (x.data != y.data) as_map(y) = as_map(x);
   }
 
-  double p_;                     // in [0, 1]
-  std::uint32_t threshold_;      // a 16-bit random number below it drops
-  std::uint64_t seed_;           // the key
-  std::uint32_t stream_ = 0;     // which layer of the network
-  std::uint32_t next_call_ = 0;  // the number of the next mask
-  kernels::MaskKey mask_{};      // the last forward's mask
-  bool masked_ = false;          // whether the last forward drew one
+  double p_;                            // in [0, 1]
+  std::uint32_t threshold_;             // a 16-bit random number below it drops
+  std::uint64_t seed_;                  // the key
+  std::uint32_t stream_ = 0;            // which layer of the network
+  std::uint32_t next_call_ = 0;         // the number of the next mask
+  bool masked_ = false;                 // whether the last forward dropped anything
+  kernels::MaskKey key_{};              // of its mask
+  detail::Buffer<std::uint64_t> mask_;  // its mask
+  bool along_columns_ = false;          // how that lies in the buffer
 };
 
 }  // namespace evenkeel
