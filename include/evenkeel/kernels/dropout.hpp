@@ -106,7 +106,7 @@ struct RowWords {
 
 /// What they make of 8 blocks of columns alone.
 struct ColumnWords {
-  std::uint64_t word[4][mask_blocks];
+  alignas(64) std::uint64_t word[4][mask_blocks];
 };
 
 /// Philox in words of 64 bits, of which the high halves do not matter. In the first rounds most of it depends on the row or
@@ -357,7 +357,7 @@ EVENKEEL_INLINE inline void prefetch_ahead(const Scalar* from, Stride stride) {
 /// Masks along rows, drawn and kept.
 class DrawnRows {
  public:
-  static constexpr Index most_columns = 2048;  // bounds the table
+  static constexpr Index most_columns = 4096;  // bounds the table
 
   /// Whether several rows are drawn at a time.
   static bool narrow(Index columns) { return 2 * columns <= mask_bits; }
@@ -435,7 +435,7 @@ class KeptRows {
 
 /// Rows from `first` to `end`.
 template <class Masks, typename Scalar, class Stores, class XStride, class YStride>
-void drop_rows(Masks masks, Index first, Index end, Scalar scale, View<const Scalar> x, XStride x_stride,
+void drop_rows(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, XStride x_stride,
                View<Scalar> y, YStride y_stride, Stores stores) {
   for (Index left = 0; left < x.columns; left += Masks::most_columns) {
     const Index right = (std::min)(left + Masks::most_columns, x.columns);
@@ -523,7 +523,7 @@ class KeptColumns {
 
 /// Blocks of 8 columns from `first` to `end`, in matrices stored by columns.
 template <class Masks, typename Scalar>
-void drop_columns(Masks masks, Index first, Index end, Scalar scale, View<const Scalar> x, View<Scalar> y) {
+void drop_columns(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, View<Scalar> y) {
   for (Index block = first; block < end; ++block) {
     const Index left = block * mask_columns;
     const Index columns = (std::min)(mask_columns, x.columns - left);
@@ -556,7 +556,7 @@ bool join_rows(View<const Scalar> x, View<Scalar> y) {
 }
 
 /// Draws the bits of rows of few columns, and keeps them.
-inline void draw_rows(DrawnRows masks, Index first, Index end, Index columns) {
+inline void draw_rows(DrawnRows&& masks, Index first, Index end, Index columns) {
   masks.begin_columns(0, columns);
   for (Index row = first; row < end; ++row) {
     masks.begin_row(row);
