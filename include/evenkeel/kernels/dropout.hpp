@@ -48,8 +48,9 @@ typedef std::uint64_t Words __attribute__((vector_size(register_bytes)));
 EVENKEEL_INLINE inline Words all(std::uint64_t value) { return Words{} + value; }
 
 EVENKEEL_INLINE inline Words multiply(Words a, Words b) {
-#if defined(__AVX512BW__)
-  return reinterpret_cast<Words>(_mm512_mul_epu32(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
+#if defined(__AVX512BW__)  // with a mask: the plain form warns in g++ 12
+  return reinterpret_cast<Words>(
+      _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
 #elif defined(__AVX2__)
   return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(a), reinterpret_cast<__m256i>(b)));
 #else
@@ -210,7 +211,7 @@ class MaskRounds {
     return bits;
   }
 
-  /// 8 bits for each block, of its halves in the order 2 3 0 1 and 6 7 4 5.
+  /// 8 bits for each block, set where the half is below the threshold. The halves come in the order 2 3 0 1 and 6 7 4 5.
   EVENKEEL_INLINE std::uint64_t compare(Words first, Words second) const {
 #if defined(__SSE2__)
     typedef std::int16_t Halves __attribute__((vector_size(register_bytes)));
@@ -219,7 +220,8 @@ class MaskRounds {
     const auto a = limit > reinterpret_cast<Halves>(first ^ sign);
     const auto b = limit > reinterpret_cast<Halves>(second ^ sign);
 #if defined(__AVX512BW__)
-    const __m512i order = _mm512_broadcast_i32x4(_mm_setr_epi8(2, 3, 0, 1, 10, 11, 8, 9, 6, 7, 4, 5, 14, 15, 12, 13));
+    const __m512i order =
+        _mm512_maskz_broadcast_i32x4(0xFFFF, _mm_setr_epi8(2, 3, 0, 1, 10, 11, 8, 9, 6, 7, 4, 5, 14, 15, 12, 13));
     const __m512i bytes = _mm512_packs_epi16(reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b));
     return _mm512_movepi8_mask(_mm512_shuffle_epi8(bytes, order));
 #elif defined(__AVX2__)
