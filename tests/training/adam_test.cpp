@@ -1,5 +1,7 @@
 #include <cmath>
-#include <limits>
+#include <cstdint>
+#include <string>
+#include <vector>
 
 #include "catch.hpp"
 #include "core/compare.hpp"
@@ -313,12 +315,6 @@ TEST_CASE("A NaN gradient shows in parameter and moments", "[adam]") {
   }
 }
 
-TEST_CASE("Square roots are rounded correctly, in the middle and at the end of a piece", "[adam]") {
-  float x[7] = {0.0f, 2.0f, 1e-45f, 3e38f, 1e-38f, 5.0f, std::numeric_limits<float>::infinity()}, roots[7];
-  ek::kernels::square_roots(7, x, roots);
-  for (int i = 0; i < 7; ++i) CHECK(compare::same_bits(roots[i], std::sqrt(x[i])));
-}
-
 TEMPLATE_TEST_CASE("Adam and AdamW say which option is out of bounds", "[adam]", ek::Adam<double>, ek::AdamW<double>) {
   FreeParameters<double> parameters(1.0);
   const auto message = [&](typename TestType::Options options) {
@@ -353,12 +349,28 @@ TEST_CASE("The defaults are PyTorch's", "[adam]") {
   CHECK_FALSE(ek::AdamWOptions{}.amsgrad);
 }
 
-TEMPLATE_TEST_CASE("Adam's square roots are those of std::sqrt for any count", "[adam]", float, double) {
-  // More than two of the widest vectors, and every rest.
-  for (ek::Index count = 0; count <= 40; ++count) {
-    ek::Matrix<TestType> x(1, 40), roots = ek::Matrix<TestType>::Constant(1, 40, TestType(-1));
-    for (ek::Index i = 0; i < 40; ++i) x(i) = TestType(0.37) * static_cast<TestType>(i * i) + TestType(0.1);
-    ek::kernels::square_roots(count, x.data(), roots.data());
-    for (ek::Index i = 0; i < 40; ++i) CHECK(roots(i) == (i < count ? std::sqrt(x(i)) : TestType(-1)));
-  }
+TEMPLATE_TEST_CASE("Adam moves an element of a long parameter as it would alone", "[adam]", float, double) {
+  using Options = ek::AdamOptions;
+  const std::vector<Options> every_kind = {
+      {}, {.weight_decay = 0.1}, {.amsgrad = true}, {.beta1 = 0.25}, {.weight_decay = 0.1, .amsgrad = true}};
+  for (const Options& options : every_kind)
+    for (const ek::Index size : {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 255, 256, 300}) {
+      INFO(options.weight_decay << " " << options.amsgrad << " " << options.beta1 << ", size " << size);
+      const auto value = values::random<TestType>(1, size, 1);
+      FreeParameters<TestType> together, apart;
+      together.add("w", value);
+      for (ek::Index i = 0; i < size; ++i) apart.add("w" + std::to_string(i), value.col(i));
+      ek::Adam<TestType> optimizer(together, options), optimizer_apart(apart, options);
+      for (const double factor : {1.0, 0.0, 2.0}) {
+        const auto gradient = values::random<TestType>(1, size, static_cast<std::uint32_t>(2 + factor));
+        together.list[0].gradient = gradient;
+        for (ek::Index i = 0; i < size; ++i) apart.list[static_cast<std::size_t>(i)].gradient = gradient.col(i);
+        optimizer.step(factor);
+        optimizer_apart.step(factor);
+      }
+      ek::Matrix<TestType> expected(1, size);
+      for (ek::Index i = 0; i < size; ++i) expected(i) = apart.list[static_cast<std::size_t>(i)].value(0, 0);
+      // Fused multiplications may fall otherwise.
+      CHECK(compare::difference(together.list[0].value, expected) <= 4 * compare::epsilon<TestType>);
+    }
 }

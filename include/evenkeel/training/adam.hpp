@@ -1,17 +1,15 @@
 #pragma once
 
-#if defined(__AVX__)
-#include <immintrin.h>  // _mm256_sqrt_ps, _mm512_sqrt_ps
-#elif defined(__SSE2__)
-#include <emmintrin.h>  // _mm_sqrt_ps
-#endif
-
+#include <algorithm>  // copy_n
+#include <array>
 #include <cmath>    // pow, sqrt
+#include <cstddef>  // size_t
 #include <cstdint>  // int64_t
 #include <limits>   // smallest normal number
 #include <vector>
 
 #include "evenkeel/core/check.hpp"          // fraction_below_one, not_negative, positive
+#include "evenkeel/kernels/register.hpp"    // Register
 #include "evenkeel/training/optimizer.hpp"  // Optimizer, for_each_piece
 
 namespace evenkeel {
@@ -66,61 +64,62 @@ AdamStep<Scalar> adam_step(const Options& options, double rate, std::int64_t t) 
           .epsilon = static_cast<Scalar>(options.epsilon)};
 }
 
-/// roots[i] = sqrt(x[i]), rounded correctly. Written with vector instructions, where there are any, because std::sqrt, which
-/// has to set errno, is not vectorized by either compiler (a step takes three times as long in float), and Eigen's is off by
-/// some bits in float.
-template <typename Scalar>
-void square_roots(Index count, const Scalar* x, Scalar* roots) {
-  Index i = 0;
-#if defined(__AVX512F__)
-  if constexpr (std::same_as<Scalar, float>)
-    for (; i + 16 <= count; i += 16) _mm512_storeu_ps(roots + i, _mm512_sqrt_ps(_mm512_loadu_ps(x + i)));
-  if constexpr (std::same_as<Scalar, double>)
-    for (; i + 8 <= count; i += 8) _mm512_storeu_pd(roots + i, _mm512_sqrt_pd(_mm512_loadu_pd(x + i)));
-#elif defined(__AVX__)
-  if constexpr (std::same_as<Scalar, float>)
-    for (; i + 8 <= count; i += 8) _mm256_storeu_ps(roots + i, _mm256_sqrt_ps(_mm256_loadu_ps(x + i)));
-  if constexpr (std::same_as<Scalar, double>)
-    for (; i + 4 <= count; i += 4) _mm256_storeu_pd(roots + i, _mm256_sqrt_pd(_mm256_loadu_pd(x + i)));
-#elif defined(__SSE2__)
-  if constexpr (std::same_as<Scalar, float>)
-    for (; i + 4 <= count; i += 4) _mm_storeu_ps(roots + i, _mm_sqrt_ps(_mm_loadu_ps(x + i)));
-  if constexpr (std::same_as<Scalar, double>)
-    for (; i + 2 <= count; i += 2) _mm_storeu_pd(roots + i, _mm_sqrt_pd(_mm_loadu_pd(x + i)));
-#endif
-  for (; i < count; ++i) roots[i] = std::sqrt(x[i]);
+/// average + weight (x - average), in the form that is exact at the nearer end, as torch.lerp has it.
+template <bool Usual, typename Scalar, class R>
+EVENKEEL_INLINE inline R moved_towards(const R& average, const R& x, Scalar weight) {
+  if (Usual || weight < Scalar(0.5)) return average + weight * (x - average);
+  return x - (Scalar(1) - weight) * (x - average);
 }
 
-/// average = average + weight (x - average), in the form that is exact at the nearer end, as torch.lerp has it.
+/// Whether a step is one of AdamW as it mostly is, for which the loop has no branches.
 template <typename Scalar>
-void move_towards(Index count, Scalar* average, const Scalar* x, Scalar weight) {
-  const Scalar rest = Scalar(1) - weight;
-  if (weight < Scalar(0.5))
-    for (Index i = 0; i < count; ++i) average[i] = average[i] + weight * (x[i] - average[i]);
-  else
-    for (Index i = 0; i < count; ++i) average[i] = x[i] - rest * (x[i] - average[i]);
+bool is_usual(const AdamStep<Scalar>& step, const Scalar* v_max) {
+  return step.l2 == 0 && step.one_minus_beta1 < Scalar(0.5) && v_max == nullptr && step.rate != 0;
+}
+
+/// Moves one register of each, at these places in memory.
+template <bool Usual, typename Scalar>
+EVENKEEL_INLINE inline void adam_update_register(Scalar* p, const Scalar* g, Scalar* m, Scalar* v, Scalar* v_max,
+                                                 const AdamStep<Scalar>& step) {
+  using R = Register<Scalar>;
+  const R parameter = load<R>(p);
+  R gradient = load<R>(g);
+  if (!Usual && step.l2 != 0) gradient = gradient + step.l2 * parameter;
+  const R mean = moved_towards<Usual, Scalar, R>(load<R>(m), gradient, step.one_minus_beta1);
+  const R square = step.beta2 * load<R>(v) + step.one_minus_beta2 * gradient * gradient;
+  store<R>(m, mean);
+  store<R>(v, square);
+  R largest = square;
+  if (!Usual && v_max != nullptr) store<R>(v_max, largest = larger<R>(load<R>(v_max), square));  // a NaN stays visible
+  if (!Usual && step.rate == 0) return;  // p keeps its bits, even where the update is not finite
+
+  const R root = square_root<Scalar>(largest);
+  store<R>(p, step.kept * parameter - step.rate * mean / (root * step.inverse_root_correction_2 + step.epsilon));
 }
 
 template <typename Scalar>
 void adam_update_piece(Index count, Scalar* p, const Scalar* g, Scalar* m, Scalar* v, Scalar* v_max,
-                       const AdamStep<Scalar>& step) {
-  Piece<Scalar> decayed;
-  if (step.l2 != 0) {
-    Scalar* sum = decayed.data();
-    for (Index i = 0; i < count; ++i) sum[i] = g[i] + step.l2 * p[i];
-    g = sum;
-  }
-  move_towards(count, m, g, step.one_minus_beta1);
-  for (Index i = 0; i < count; ++i) v[i] = step.beta2 * v[i] + step.one_minus_beta2 * g[i] * g[i];
-  if (v_max != nullptr)
-    for (Index i = 0; i < count; ++i) v_max[i] = v_max[i] >= v[i] ? v_max[i] : v[i];  // a NaN stays visible
-  if (step.rate == 0) return;  // p keeps its bits, even where the update is not finite
+                       const AdamStep<Scalar> step) {
+  constexpr Index width = register_count<Scalar>;
+  const Index end = count - count % width;
+  Index i = 0;
+  if (is_usual(step, v_max))
+    for (; i < end; i += width) adam_update_register<true>(p + i, g + i, m + i, v + i, v_max, step);
+  else
+    for (; i < end; i += width)
+      adam_update_register<false>(p + i, g + i, m + i, v + i, v_max == nullptr ? nullptr : v_max + i, step);
+  if (i == count) return;
 
-  Piece<Scalar> roots;
-  square_roots(count, v_max != nullptr ? v_max : v, roots.data());
-  const Scalar* root = roots.data();
-  for (Index i = 0; i < count; ++i)
-    p[i] = step.kept * p[i] - step.rate * m[i] / (root[i] * step.inverse_root_correction_2 + step.epsilon);
+  std::array<Scalar, static_cast<std::size_t>(width)> rest[5] = {};
+  Scalar* const moved[] = {p + i, m + i, v + i, v_max == nullptr ? nullptr : v_max + i};
+  const auto copy = [&](const Scalar* from, Scalar* to) { std::copy_n(from, count - i, to); };
+  for (std::size_t k = 0; k < 4; ++k)
+    if (moved[k] != nullptr) copy(moved[k], rest[k].data());
+  copy(g + i, rest[4].data());
+  adam_update_register<false>(rest[0].data(), rest[4].data(), rest[1].data(), rest[2].data(),
+                              v_max == nullptr ? nullptr : rest[3].data(), step);
+  for (std::size_t k = 0; k < 4; ++k)
+    if (moved[k] != nullptr) copy(rest[k].data(), moved[k]);
 }
 
 /// p: parameter, g: gradient, m: mean of gradients, v: mean of squares, v_max: its maximum or null without amsgrad.
