@@ -6,11 +6,11 @@
 #include <emmintrin.h>  // _mm_sqrt_ps
 #endif
 
-#include <Eigen/Core>  // Array
+#include <Eigen/Core>  // Array, Map
 
 #include <cmath>     // sqrt
 #include <concepts>  // same_as
-#include <cstring>   // memcpy
+#include <cstddef>   // size_t
 
 #include "evenkeel/core/types.hpp"     // Index
 #include "evenkeel/kernels/lanes.hpp"  // EVENKEEL_INLINE
@@ -30,10 +30,13 @@ inline constexpr Index register_bytes = 16;
 
 namespace detail {
 
+/// Type: the numbers in a register. InMemory: the same anywhere among numbers in memory.
 template <typename Scalar, Index Count>
 struct RegisterOf {
 #if defined(__GNUC__)
-  typedef Scalar Type __attribute__((vector_size(static_cast<std::size_t>(Count) * sizeof(Scalar))));
+  static constexpr std::size_t bytes = static_cast<std::size_t>(Count) * sizeof(Scalar);
+  typedef Scalar Type __attribute__((vector_size(bytes)));
+  typedef Scalar InMemory __attribute__((vector_size(bytes), aligned(sizeof(Scalar)), may_alias));
 #else
   using Type = Eigen::Array<Scalar, static_cast<int>(Count), 1>;
 #endif
@@ -55,13 +58,27 @@ inline constexpr Index register_count = register_bytes / static_cast<Index>(size
 
 template <class R, typename Scalar>
 EVENKEEL_INLINE inline R load(const Scalar* from) {
-  R values;
-  std::memcpy(static_cast<void*>(&values), from, sizeof values);
-  return values;
+  constexpr auto count = static_cast<Index>(sizeof(R) / sizeof(Scalar));
+  if constexpr (requires { R::Zero(); })
+    return Eigen::Map<const R>(from);
+  else
+    return *reinterpret_cast<const typename detail::RegisterOf<Scalar, count>::InMemory*>(from);
 }
 template <class R, typename Scalar>
 EVENKEEL_INLINE inline void store(Scalar* to, const R& values) {
-  std::memcpy(to, static_cast<const void*>(&values), sizeof values);
+  constexpr auto count = static_cast<Index>(sizeof(R) / sizeof(Scalar));
+  if constexpr (requires { R::Zero(); })
+    Eigen::Map<R>{to} = values;
+  else
+    *reinterpret_cast<typename detail::RegisterOf<Scalar, count>::InMemory*>(to) = values;
+}
+
+template <class R>
+EVENKEEL_INLINE inline R zeros() {
+  if constexpr (requires { R::Zero(); })
+    return R::Zero();
+  else
+    return R{};
 }
 
 /// The larger of each pair; the second where either is NaN.

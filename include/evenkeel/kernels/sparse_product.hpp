@@ -1,9 +1,10 @@
 #pragma once
 
-#include "evenkeel/core/sparse.hpp"    // SparseView
-#include "evenkeel/core/types.hpp"     // Index
-#include "evenkeel/core/view.hpp"      // View
-#include "evenkeel/kernels/lanes.hpp"  // with_strides
+#include "evenkeel/core/sparse.hpp"      // SparseView
+#include "evenkeel/core/types.hpp"       // Index
+#include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/lanes.hpp"    // with_strides
+#include "evenkeel/kernels/product.hpp"  // Product, set_zero
 
 /// Products with a sparse matrix. Each stored value costs one pass over a row of the dense factor; sums run in the order of
 /// columns, so both storage orders give the same bits.
@@ -31,15 +32,17 @@ void add_stored_rows(const SparseView<Scalar>& a, View<const Scalar> b, View<Sca
 
 }  // namespace detail
 
-/// c += a b. c must not overlap b.
+/// c = a b or c += a b. c must not overlap b.
 template <typename Scalar>
-void add_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+void multiply(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c, Product product) {
+  if (product == Product::set) set_zero(c);
   detail::add_stored_rows<false>(a, b, c);
 }
 
-/// c += a^T b. c must not overlap b.
+/// c = a^T b or c += a^T b. c must not overlap b.
 template <typename Scalar>
-void add_transposed_product(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c) {
+void multiply_transposed(SparseView<Scalar> a, View<const Scalar> b, View<Scalar> c, Product product) {
+  if (product == Product::set) set_zero(c);
   detail::add_stored_rows<true>(a, b, c);
 }
 

@@ -126,7 +126,7 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
   template <class X>
   void multiply(X x, View<Scalar> y) const {
     kernels::fill_rows(y, bias_.data());
-    kernels::add_product(x, weight_.value().transposed(), y);
+    kernels::multiply(x, weight_.value().transposed(), y, kernels::Product::add);
   }
 
   template <class X>
@@ -136,21 +136,17 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   template <class X>
   void run_backward(X x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    const View<Scalar> dweight = weight_.gradient();
-    if (accumulate == Accumulate::no) kernels::set_zero(dweight);
-    kernels::add_transposed_product(x, dy, dweight.transposed());
+    const auto product = accumulate == Accumulate::no ? kernels::Product::set : kernels::Product::add;
+    kernels::multiply_transposed(x, dy, weight_.gradient().transposed(), product);
     if (bias_.present()) {
       Wide<Scalar>* sums = bias_sums_.resize(out_);
-      for (Index j = 0; j < out_; ++j) sums[j] = 0;
-      for (Index i = 0; i < dy.rows; ++i)
-        for (Index j = 0; j < out_; ++j) sums[j] += static_cast<Wide<Scalar>>(dy(i, j));
+      kernels::column_sums(dy, sums);
       kernels::add_partial_sums(sums, 1, out_, out_, accumulate, bias_.gradient().data);
     }
     if (dx.data == nullptr) return;
     const bool apart = !overlap(dy, View<const Scalar>(dx));
     const View<Scalar> target = apart ? dx : copy_.matrix(dx.rows, dx.columns);
-    kernels::set_zero(target);
-    kernels::add_product(dy, std::as_const(weight_).value(), target);
+    kernels::multiply(dy, std::as_const(weight_).value(), target, kernels::Product::set);
     if (!apart) as_map(dx) = as_map(target);
   }
 
