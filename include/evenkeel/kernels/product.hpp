@@ -22,13 +22,6 @@ enum class Product { set, add };
 
 namespace detail {
 
-/// Before a loop whose numbers fill the registers: clang would unroll it, and have too few.
-#if defined(__clang__)
-#define EVENKEEL_AS_WRITTEN _Pragma("clang loop unroll(disable)")
-#else
-#define EVENKEEL_AS_WRITTEN
-#endif
-
 inline constexpr Index product_rows = 48;    // of c, for one thread at a time
 inline constexpr Index product_depth = 128;  // of a strip of b, which then stays in the first cache
 inline constexpr Index tile_registers = 12;  // sums that hide the time of each multiplication

@@ -20,6 +20,13 @@
 /// beyond -O2.
 namespace evenkeel::kernels {
 
+/// Before a loop whose numbers fill the registers: clang would unroll it, and have too few.
+#if defined(__clang__)
+#define EVENKEEL_AS_WRITTEN _Pragma("clang loop unroll(disable)")
+#else
+#define EVENKEEL_AS_WRITTEN
+#endif
+
 #if defined(__AVX512F__)
 inline constexpr Index register_bytes = 64;
 #elif defined(__AVX__)
