@@ -14,10 +14,16 @@ struct SoftmaxRow {
   Wide<Scalar> sum;
   Wide<Scalar> log_sum;
 
-  SoftmaxRow(const Scalar* logits, Index classes, Index stride) : largest{logits[0]}, sum{0}, log_sum{0} {
+  /// Puts exp(logit - largest) side by side into `exponentials`, where that is given.
+  SoftmaxRow(const Scalar* logits, Index classes, Index stride, Scalar* exponentials = nullptr)
+      : largest{logits[0]}, sum{0}, log_sum{0} {
     for (Index j = 1; j < classes; ++j)
       if (logits[j * stride] > largest) largest = logits[j * stride];
-    for (Index j = 0; j < classes; ++j) sum += static_cast<Wide<Scalar>>(std::exp(logits[j * stride] - largest));
+    for (Index j = 0; j < classes; ++j) {
+      const Scalar exponential = std::exp(logits[j * stride] - largest);
+      if (exponentials != nullptr) exponentials[j] = exponential;
+      sum += static_cast<Wide<Scalar>>(exponential);
+    }
     log_sum = std::log(sum);
   }
 
@@ -25,8 +31,10 @@ struct SoftmaxRow {
   Wide<Scalar> log_probability(Scalar logit) const {
     return (static_cast<Wide<Scalar>>(logit) - static_cast<Wide<Scalar>>(largest)) - log_sum;
   }
-  Scalar probability(Scalar logit) const {
-    return static_cast<Scalar>(static_cast<Wide<Scalar>>(std::exp(logit - largest)) / sum);
+  Scalar probability(Scalar logit) const { return probability_of(std::exp(logit - largest)); }
+  /// From exp(logit - largest).
+  Scalar probability_of(Scalar exponential) const {
+    return static_cast<Scalar>(static_cast<Wide<Scalar>>(exponential) / sum);
   }
 };
 

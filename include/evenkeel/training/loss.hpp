@@ -8,7 +8,7 @@
 #include <ranges>   // contiguous_range
 #include <utility>  // cmp_less, cmp_equal
 
-#include "evenkeel/core/buffer.hpp"        // MatrixCache
+#include "evenkeel/core/buffer.hpp"        // Buffer, MatrixCache
 #include "evenkeel/core/check.hpp"         // fraction
 #include "evenkeel/core/error.hpp"         // ShapeError
 #include "evenkeel/core/types.hpp"         // Real, Matrix, Wide
@@ -111,6 +111,7 @@ class SoftmaxCrossEntropy {
     const auto input = read<Scalar>(logits);
     const View<const Scalar> x = input.view();
     Matrix<Scalar>& gradient = gradient_.get(x.rows, classes);
+    Scalar* exponentials = exponentials_.resize(classes);
     const bool mean = options_.reduction == Reduction::mean;
     const Scalar weight = mean && counted > 0 ? Scalar(1) / static_cast<Scalar>(counted) : Scalar(1);
     const auto smoothing = static_cast<Wide<Scalar>>(options_.label_smoothing);
@@ -122,14 +123,13 @@ class SoftmaxCrossEntropy {
         return;
       }
       const Scalar* row = x.row(i);
-      const kernels::SoftmaxRow<Scalar> softmax(row, classes, x.column_stride);
+      const kernels::SoftmaxRow<Scalar> softmax(row, classes, x.column_stride, exponentials);
       const auto target = static_cast<Index>(label);
       total -= (1 - smoothing) * softmax.log_probability(row[target * x.column_stride]);
       if (smoothing > 0)
         for (Index j = 0; j < classes; ++j)
           total -= smoothing / static_cast<Wide<Scalar>>(classes) * softmax.log_probability(row[j * x.column_stride]);
-      for (Index j = 0; j < classes; ++j)
-        gradient(i, j) = (softmax.probability(row[j * x.column_stride]) - share) * weight;
+      for (Index j = 0; j < classes; ++j) gradient(i, j) = (softmax.probability_of(exponentials[j]) - share) * weight;
       gradient(i, target) -= static_cast<Scalar>(1 - smoothing) * weight;
     });
     if (mean && counted > 0) total /= static_cast<Wide<Scalar>>(counted);
@@ -168,6 +168,7 @@ class SoftmaxCrossEntropy {
 
   CrossEntropyOptions options_;           // checked
   detail::MatrixCache<Scalar> gradient_;  // (batch, classes), of the last call
+  detail::Buffer<Scalar> exponentials_;   // (classes), of one row
 };
 
 struct LossOptions {
