@@ -192,9 +192,10 @@ class Adam final : public Optimizer<Adam<Scalar_>, Scalar_, AdamOptions> {
 
   static void check(const AdamOptions& options, const char* place) { detail::check_adam<Scalar_>(options, place); }
   static auto moment_names(const AdamOptions& options) { return detail::adam_moment_names(options); }
-  static void update(detail::TrainedParameter<Scalar_>& parameter, const AdamOptions& options, double rate,
-                     std::int64_t t) {
-    auto step = kernels::adam_step<Scalar_>(options, rate, t);
+  static auto step_numbers(const AdamOptions& options, double rate, std::int64_t t) {
+    return kernels::adam_step<Scalar_>(options, rate, t);
+  }
+  static void update(detail::TrainedParameter<Scalar_>& parameter, kernels::AdamStep<Scalar_> step, double) {
     step.l2 = static_cast<Scalar_>(parameter.weight_decay);
     detail::adam_update(parameter, step);
   }
@@ -228,9 +229,10 @@ class AdamW final : public Optimizer<AdamW<Scalar_>, Scalar_, AdamWOptions> {
 
   static void check(const AdamWOptions& options, const char* place) { detail::check_adam<Scalar_>(options, place); }
   static auto moment_names(const AdamWOptions& options) { return detail::adam_moment_names(options); }
-  static void update(detail::TrainedParameter<Scalar_>& parameter, const AdamWOptions& options, double rate,
-                     std::int64_t t) {
-    auto step = kernels::adam_step<Scalar_>(options, rate, t);
+  static auto step_numbers(const AdamWOptions& options, double rate, std::int64_t t) {
+    return kernels::adam_step<Scalar_>(options, rate, t);
+  }
+  static void update(detail::TrainedParameter<Scalar_>& parameter, kernels::AdamStep<Scalar_> step, double rate) {
     step.kept = static_cast<Scalar_>(1 - rate * parameter.weight_decay);
     detail::adam_update(parameter, step);
   }

@@ -158,7 +158,8 @@ bool columns_together(const Map& map) {
 }  // namespace detail
 
 /// What all optimizers have in common: parameters in groups, the step counter, the state and the report. A final class
-/// derives from it and gives its name, the checks of its options, the names of its moments and the update.
+/// derives from it and gives its name, the checks of its options, the names of its moments, the numbers of a step and the
+/// update.
 ///
 /// An optimizer refers to the parameters that the network has at construction: the network must outlive it and stay where
 /// it is. Values may be written in between (loading weights in place); the next step moves the new ones. An optimizer can
@@ -207,9 +208,12 @@ class Optimizer {
     if (!detail::is_finite(factor) || !(factor >= 0))
       EVENKEEL_THROW(std::invalid_argument, Derived::name, "::step: expected a finite factor >= 0, got ", factor);
     ++steps_;
-    for (detail::TrainedParameter<Scalar>& parameter : parameters_) {
-      const Options& options = groups_[parameter.group].options;
-      Derived::update(parameter, options, factor * options.learning_rate, steps_);
+    for (std::size_t group = 0; group < groups_.size(); ++group) {
+      const Options& options = groups_[group].options;
+      const double rate = factor * options.learning_rate;
+      const auto numbers = Derived::step_numbers(options, rate, steps_);
+      for (detail::TrainedParameter<Scalar>& parameter : parameters_)
+        if (parameter.group == group) Derived::update(parameter, numbers, rate);
     }
   }
 

@@ -100,15 +100,17 @@ class SGD final : public Optimizer<SGD<Scalar_>, Scalar_, SGDOptions> {
     return {};
   }
 
-  static void update(detail::TrainedParameter<Scalar_>& parameter, const SGDOptions& options, double rate,
-                     std::int64_t step) {
+  static auto step_numbers(const SGDOptions& options, double rate, std::int64_t step) {
     const bool first = step == 1;
-    const kernels::SGDStep<Scalar_> numbers{.rate = static_cast<Scalar_>(rate),
-                                            .kept = static_cast<Scalar_>(first ? 0 : options.momentum),
-                                            .added = static_cast<Scalar_>(first ? 1 : 1 - options.dampening),
-                                            .ahead = static_cast<Scalar_>(options.momentum),
-                                            .weight_decay = static_cast<Scalar_>(parameter.weight_decay),
-                                            .nesterov = options.nesterov};
+    return kernels::SGDStep<Scalar_>{.rate = static_cast<Scalar_>(rate),
+                                     .kept = static_cast<Scalar_>(first ? 0 : options.momentum),
+                                     .added = static_cast<Scalar_>(first ? 1 : 1 - options.dampening),
+                                     .ahead = static_cast<Scalar_>(options.momentum),
+                                     .weight_decay = Scalar_(0),
+                                     .nesterov = options.nesterov};
+  }
+  static void update(detail::TrainedParameter<Scalar_>& parameter, kernels::SGDStep<Scalar_> numbers, double) {
+    numbers.weight_decay = static_cast<Scalar_>(parameter.weight_decay);
     Scalar_* buffer = parameter.moments.empty() ? nullptr : parameter.moments[0].data();
     kernels::sgd_update(parameter.size, parameter.value, parameter.gradient, buffer, numbers);
   }
