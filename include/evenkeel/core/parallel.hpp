@@ -5,7 +5,7 @@
 #include "evenkeel/core/types.hpp"  // Index
 
 #if defined(_OPENMP)
-#include <omp.h>  // omp_in_parallel
+#include <omp.h>  // omp_in_parallel, omp_get_thread_num, omp_get_max_threads
 #endif
 
 namespace evenkeel {
@@ -13,18 +13,40 @@ namespace evenkeel {
 /// Work below this many elements is not worth a team of threads.
 inline constexpr Index parallel_threshold = 32768;
 
-/// Calls body(i) for i in [0, count), on OpenMP's threads when the program is compiled with it. `work` is the number of
-/// elements in all. Never a team inside a team. The calls must not depend on each other and must not throw.
+/// The largest number of threads that parallel_for may use.
+inline Index most_workers() {
+#if defined(_OPENMP)
+  return omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
+namespace detail {
+
+template <class Body>
+void call(const Body& body, Index i, [[maybe_unused]] Index worker) {
+  if constexpr (requires { body(i, worker); })
+    body(i, worker);
+  else
+    body(i);
+}
+
+}  // namespace detail
+
+/// Calls body(i) or body(i, worker) for i in [0, count), on OpenMP's threads when the program is compiled with it; a worker
+/// does one call after the other. `work` is the number of elements in all. Never a team inside a team. The calls must not
+/// depend on each other and must not throw.
 template <class Body>
 void parallel_for(Index count, [[maybe_unused]] Index work, const Body& body) {
 #if defined(_OPENMP)
   if (count > 1 && work >= parallel_threshold && omp_in_parallel() == 0) {
 #pragma omp parallel for schedule(static)
-    for (Index i = 0; i < count; ++i) body(i);
+    for (Index i = 0; i < count; ++i) detail::call(body, i, omp_get_thread_num());
     return;
   }
 #endif
-  for (Index i = 0; i < count; ++i) body(i);
+  for (Index i = 0; i < count; ++i) detail::call(body, i, 0);
 }
 
 /// Rows cut into consecutive chunks that depend on the shape alone, so that sums over chunks come out in the same order
@@ -36,11 +58,12 @@ struct RowChunks {
   Index rows_each = 1;
   Index count = 0;
 
-  /// The rows of each chunk but the last are a multiple of `unit`.
-  RowChunks(Index rows_, Index columns, Index unit = 1) : rows{rows_} {
+  RowChunks(Index rows_, Index columns) : rows{rows_} {
+    constexpr Index line = 16;  // of a matrix stored by columns, chunks that are not short share no cache line
     const Index worthwhile = (std::max)(Index{1}, rows * columns / parallel_threshold);
     const Index wanted = (std::min)(most, worthwhile);
-    rows_each = (std::max)(unit, ((rows + wanted - 1) / wanted + unit - 1) / unit * unit);
+    rows_each = (std::max)(Index{1}, (rows + wanted - 1) / wanted);
+    if (rows_each > line) rows_each = (rows_each + line - 1) / line * line;
     count = (rows + rows_each - 1) / rows_each;
   }
   Index first(Index chunk) const { return chunk * rows_each; }

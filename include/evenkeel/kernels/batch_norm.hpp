@@ -3,16 +3,102 @@
 #include <algorithm>  // min
 #include <array>
 #include <cstddef>  // size_t
+#include <tuple>    // apply
 
 #include "evenkeel/core/parallel.hpp"           // parallel_for, RowChunks
 #include "evenkeel/core/types.hpp"              // Index, Wide
 #include "evenkeel/core/view.hpp"               // View
-#include "evenkeel/kernels/column_moments.hpp"  // for_each_four_rows, TileSums
-#include "evenkeel/kernels/lanes.hpp"           // Lanes, with_row_access
+#include "evenkeel/kernels/column_moments.hpp"  // for_each_four_rows, TileSums, PackedTile
+#include "evenkeel/kernels/contiguous.hpp"      // contiguous_rows
+#include "evenkeel/kernels/lanes.hpp"           // Lanes, with_stores
 #include "evenkeel/kernels/moments.hpp"         // sums
 
 /// What batch normalization does once the moments of its channels are known, and the way back.
 namespace evenkeel::kernels {
+namespace detail {
+
+/// Columns side by side whose numbers are found in the same way: columns that are channels of their own (PerColumn), or those
+/// of one channel.
+template <bool PerColumn>
+struct ColumnRun {
+  Index first, width;
+  Index channel;  ///< Of the first column.
+
+  ColumnRun part(Index from, Index columns) const {
+    return {first + from, columns, PerColumn ? channel + from : channel};
+  }
+  template <typename Scalar>
+  View<Scalar> of(View<Scalar> x) const {
+    return x.middle_columns(first, width);
+  }
+  /// The numbers of the lanes at column j of the run, in an array of one number a channel.
+  template <typename Scalar, class AnyLanes>
+  EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* each, [[maybe_unused]] Index j,
+                                     [[maybe_unused]] AnyLanes lanes) const {
+    if constexpr (PerColumn)
+      return lanes.load(each + channel + j);
+    else
+      return Lanes<Scalar>::Constant(each[channel]);
+  }
+};
+
+template <class Body>
+void for_each_run(Index columns, Index positions, const Body& body) {
+  if (positions == 1) return body(ColumnRun<true>{0, columns, 0});
+  for (Index c = 0; c < columns / positions; ++c) body(ColumnRun<false>{c * positions, positions, c});
+}
+
+/// y = f(inputs) for the columns of a run, all rows being contiguous. f(run, j, lanes) gives the function of the lanes at j.
+template <typename Scalar, class Stores, class F, class Run, class... Inputs>
+void transform_run(Stores stores, bool near, const F& f, Run run, View<Scalar> y, Inputs... inputs) {
+  for_each_four_rows(0, y.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+    constexpr std::size_t rows = decltype(count)::value;
+    for_each_lanes<Scalar>(0, y.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
+      const auto of_lanes = f(run, j, lanes);
+      unrolled<rows>([&](Index r) EVENKEEL_INLINE {
+        (lanes.prefetch(inputs.row(i + r) + j + (near ? 0 : 4 * inputs.row_stride)), ...);
+        stores.store(lanes, y.row(i + r) + j, of_lanes(lanes.load(inputs.row(i + r) + j)...));
+      });
+    });
+  });
+}
+
+/// The same for matrices of any strides and channels of so many positions.
+template <typename Scalar, class F, class... Inputs>
+void transform(Index positions, const F& f, View<Scalar> y, Inputs... inputs) {
+  const RowChunks chunks(y.rows, y.columns);
+  const bool contiguous = contiguous_rows(y, inputs...);
+  parallel_for(chunks.count, y.size(), [&](Index chunk) {
+    const Index first = chunks.first(chunk), count = chunks.end(chunk) - first;
+    for_each_run(y.columns, positions, [&](auto run) {
+      if (contiguous)
+        with_stores(y, [&](auto stores) {
+          transform_run(stores, is_near(y), f, run, run.of(y.middle_rows(first, count)),
+                        run.of(inputs.middle_rows(first, count))...);
+        });
+      else
+        for (Index j = 0; j < run.width; j += packed_tile) {
+          const auto part = run.part(j, (std::min)(packed_tile, run.width - j));
+          for (Index i = first; i < first + count; i += row_block) {
+            const auto tile = [&](auto x) {
+              return part.of(x.middle_rows(i, (std::min)(row_block, first + count - i)));
+            };
+            const std::array<PackedTile<Scalar>, sizeof...(Inputs)> rooms;
+            std::size_t next = 0;
+            const std::array<View<Scalar>, sizeof...(Inputs)> packed{rooms[next++].packed(tile(inputs))...};
+            std::apply(
+                [&](auto... input) {
+                  transform_run(CachedStores{}, true, f, part, packed[0], View<const Scalar>(input)...);
+                },
+                packed);
+            copy<Scalar>(packed[0], tile(y));
+          }
+        }
+    });
+  });
+}
+
+}  // namespace detail
 
 /// y = ((x - mean) - mean_residual) * scale + shift with one set of numbers a channel: BatchNorm's forward once the
 /// statistics are known. y may be x.
@@ -26,39 +112,47 @@ struct ChannelTransform {
 
 template <typename Scalar>
 void transform_channels(View<const Scalar> x, Index positions, ChannelTransform<Scalar> by, View<Scalar> y) {
-  const RowChunks chunks(x.rows, x.columns);
-  parallel_for(chunks.count, x.size(), [&](Index chunk) {
-    with_row_access(
-        y,
-        [&](auto stores, auto y_stride, auto x_stride) {
-          const Index first = chunks.first(chunk), end = chunks.end(chunk);
-          if (positions > 1)
-            for (Index i = first; i < end; ++i)
-              for (Index j = 0; j < x.columns; ++j) {
-                const Index c = j / positions;
-                y.row(i)[j * y_stride] =
-                    ((x.row(i)[j * x_stride] - by.mean[c]) - by.mean_residual[c]) * by.scale[c] + by.shift[c];
-              }
-          else
-            detail::for_each_four_rows(first, end, [&](Index i, auto count) EVENKEEL_INLINE {
-              constexpr std::size_t rows = decltype(count)::value;
-              for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-                const Lanes<Scalar> mean = lanes.load(by.mean + j, UnitStride{});
-                const Lanes<Scalar> residual = lanes.load(by.mean_residual + j, UnitStride{});
-                const Lanes<Scalar> scale = lanes.load(by.scale + j, UnitStride{});
-                const Lanes<Scalar> shift = lanes.load(by.shift + j, UnitStride{});
-                unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-                  const Scalar* from = x.row(i + r) + j * x_stride;
-                  prefetch(from + 4 * x.row_stride, x_stride);
-                  stores.store(lanes, y.row(i + r) + j * y_stride, y_stride,
-                               ((lanes.load(from, x_stride) - mean) - residual) * scale + shift);
-                });
-              });
-            });
-          stores.finish();
-        },
-        x);
-  });
+  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
+    return [mean = run.load(by.mean, j, lanes), residual = run.load(by.mean_residual, j, lanes),
+            scale = run.load(by.scale, j, lanes), shift = run.load(by.shift, j, lanes)](const auto& input)
+               EVENKEEL_INLINE -> Lanes<Scalar> { return ((input - mean) - residual) * scale + shift; };
+  };
+  detail::transform(positions, f, y, x);
+}
+
+/// dx = dy * scale with one scale a channel: the gradient where the statistics are constants. dx may be dy.
+template <typename Scalar>
+void scale_channels(View<const Scalar> dy, Index positions, const Scalar* scale, View<Scalar> dx) {
+  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
+    return [factor = run.load(scale, j, lanes)](const auto& delta)
+               EVENKEEL_INLINE -> Lanes<Scalar> { return delta * factor; };
+  };
+  detail::transform(positions, f, dx, dy);
+}
+
+/// dx = ((dy - mean_dy) - ((x - mean) - mean_residual) * slope) * scale with one set of numbers a channel: the gradient where
+/// the statistics are those of the batch. dx may be x or dy.
+template <typename Scalar>
+struct ChannelGradient {
+  const Scalar* mean;
+  const Scalar* mean_residual;
+  const Scalar* scale;
+  const Scalar* mean_dy;
+  const Scalar* slope;
+};
+
+template <typename Scalar>
+void transform_channel_gradients(View<const Scalar> x, View<const Scalar> dy, Index positions,
+                                 ChannelGradient<Scalar> by, View<Scalar> dx) {
+  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
+    return [mean = run.load(by.mean, j, lanes), residual = run.load(by.mean_residual, j, lanes),
+            scale = run.load(by.scale, j, lanes), mean_dy = run.load(by.mean_dy, j, lanes),
+            slope = run.load(by.slope, j, lanes)](const auto& input, const auto& delta)
+               EVENKEEL_INLINE -> Lanes<Scalar> {
+                 return ((delta - mean_dy) - ((input - mean) - residual) * slope) * scale;
+               };
+  };
+  detail::transform(positions, f, dx, x, dy);
 }
 
 /// What the backward pass sums over each channel: dy, and dy times the centred input.
@@ -71,6 +165,38 @@ struct ChannelGradientSums {
 /// Numbers of ChannelGradientSums that column_gradient_sums needs room for; the result stands in the first `columns`.
 inline Index column_gradient_sums_room(Index rows, Index columns) { return column_moments_room(rows, columns); }
 
+namespace detail {
+
+/// Adds the sums of a block of contiguous rows, few enough for sums in Scalar.
+template <typename Scalar>
+void add_gradient_sums(bool near, View<const Scalar> x, View<const Scalar> dy, const Scalar* mean,
+                       const Scalar* mean_residual, TileSums<Scalar>& sums, ChannelGradientSums<Wide<Scalar>>* totals) {
+  sums.clear(x.columns);
+  for_each_four_rows(0, x.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+    constexpr std::size_t rows = decltype(count)::value;
+    for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
+      const Lanes<Scalar> middle = lanes.load(mean + j), residual = lanes.load(mean_residual + j);
+      Lanes<Scalar> deltas[rows], products[rows];
+      unrolled<rows>([&](Index r) EVENKEEL_INLINE {
+        const Scalar *input = x.row(i + r) + j, *delta = dy.row(i + r) + j;
+        lanes.prefetch(input + (near ? 0 : 4 * x.row_stride));
+        lanes.prefetch(delta + (near ? 0 : 4 * dy.row_stride));
+        deltas[r] = lanes.load(delta);
+        products[r] = deltas[r] * ((lanes.load(input) - middle) - residual);
+      });
+      Scalar *first = sums.first.data() + j, *second = sums.second.data() + j;
+      lanes.store(first, lanes.load(first) + sum_of_rows(deltas));
+      lanes.store(second, lanes.load(second) + sum_of_rows(products));
+    });
+  });
+  for (Index j = 0; j < x.columns; ++j) {
+    totals[j].dy += static_cast<Wide<Scalar>>(sums.first[j]);
+    totals[j].dy_centred += static_cast<Wide<Scalar>>(sums.second[j]);
+  }
+}
+
+}  // namespace detail
+
 template <typename Scalar>
 void column_gradient_sums(View<const Scalar> x, View<const Scalar> dy, const Scalar* mean, const Scalar* mean_residual,
                           ChannelGradientSums<Wide<Scalar>>* sums) {
@@ -80,40 +206,21 @@ void column_gradient_sums(View<const Scalar> x, View<const Scalar> dy, const Sca
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
     ChannelGradientSums<Sum>* of_chunk = sums + chunk * x.columns;
     for (Index j = 0; j < x.columns; ++j) of_chunk[j] = {};
-    detail::TileSums<Scalar> partial;
-    for (Index i0 = chunks.first(chunk); i0 < chunks.end(chunk); i0 += detail::row_block)
-      for (Index j0 = 0; j0 < x.columns; j0 += detail::column_tile) {
-        const Index width = (std::min)(detail::column_tile, x.columns - j0);
-        partial.clear(width);
-        with_strides(
-            [&](auto x_stride, auto dy_stride) {
-              detail::for_each_four_rows(
-                  i0, (std::min)(i0 + detail::row_block, chunks.end(chunk)), [&](Index i, auto count) EVENKEEL_INLINE {
-                    constexpr std::size_t rows = decltype(count)::value;
-                    for_each_lanes<Scalar>(0, width, [&](Index j, auto lanes) EVENKEEL_INLINE {
-                      const Lanes<Scalar> middle = lanes.load(mean + j0 + j, UnitStride{});
-                      const Lanes<Scalar> residual = lanes.load(mean_residual + j0 + j, UnitStride{});
-                      Lanes<Scalar> deltas[rows], products[rows];
-                      unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-                        prefetch(dy.row(i + r + 4) + (j0 + j) * dy_stride, dy_stride);
-                        prefetch(x.row(i + r + 4) + (j0 + j) * x_stride, x_stride);
-                        deltas[r] = lanes.load(dy.row(i + r) + (j0 + j) * dy_stride, dy_stride);
-                        products[r] = deltas[r] *
-                                      ((lanes.load(x.row(i + r) + (j0 + j) * x_stride, x_stride) - middle) - residual);
-                      });
-                      Scalar *first = partial.first.data() + j, *second = partial.second.data() + j;
-                      lanes.store(first, UnitStride{}, lanes.load(first, UnitStride{}) + detail::sum_of_rows(deltas));
-                      lanes.store(second, UnitStride{},
-                                  lanes.load(second, UnitStride{}) + detail::sum_of_rows(products));
-                    });
-                  });
-            },
-            x.column_stride, dy.column_stride);
-        for (Index j = 0; j < width; ++j) {
-          of_chunk[j0 + j].dy += static_cast<Sum>(partial.first[j]);
-          of_chunk[j0 + j].dy_centred += static_cast<Sum>(partial.second[j]);
-        }
-      }
+    const detail::PackedTile<Scalar> packed_x, packed_dy;
+    detail::TileSums<Scalar> of_block;
+    for (Index i = chunks.first(chunk); i < chunks.end(chunk); i += detail::row_block) {
+      const Index rows = (std::min)(detail::row_block, chunks.end(chunk) - i);
+      detail::for_each_tile(
+          x.columns,
+          [&](Index first, Index width) {
+            const auto tile = [&](View<const Scalar> all) {
+              return all.middle_rows(i, rows).middle_columns(first, width);
+            };
+            detail::add_gradient_sums<Scalar>(is_near(x), packed_x.contiguous(tile(x)), packed_dy.contiguous(tile(dy)),
+                                              mean + first, mean_residual + first, of_block, of_chunk + first);
+          },
+          x, dy);
+    }
   });
   for (Index chunk = 1; chunk < chunks.count; ++chunk)
     for (Index j = 0; j < x.columns; ++j) {
@@ -144,86 +251,6 @@ void channel_gradient_sums(View<const Scalar> x, View<const Scalar> dy, Index po
           }
         },
         x.column_stride, dy.column_stride);
-  });
-}
-
-/// dx = dy * scale with one scale a channel: the gradient where the statistics are constants. dx may be dy.
-template <typename Scalar>
-void scale_channels(View<const Scalar> dy, Index positions, const Scalar* scale, View<Scalar> dx) {
-  const RowChunks chunks(dy.rows, dy.columns);
-  parallel_for(chunks.count, dy.size(), [&](Index chunk) {
-    with_row_access(
-        dx,
-        [&](auto stores, auto dx_stride, auto dy_stride) {
-          for (Index i = chunks.first(chunk); i < chunks.end(chunk); ++i) {
-            const Scalar* delta = dy.row(i);
-            Scalar* output = dx.row(i);
-            if (positions > 1)
-              for (Index j = 0; j < dy.columns; ++j)
-                output[j * dx_stride] = delta[j * dy_stride] * scale[j / positions];
-            else
-              for_each_lanes<Scalar>(0, dy.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-                const Lanes<Scalar> factor = lanes.load(scale + j, UnitStride{});
-                stores.store(lanes, output + j * dx_stride, dx_stride,
-                             lanes.load(delta + j * dy_stride, dy_stride) * factor);
-              });
-          }
-          stores.finish();
-        },
-        dy);
-  });
-}
-
-/// dx = ((dy - mean_dy) - ((x - mean) - mean_residual) * slope) * scale with one set of numbers a channel: the gradient where
-/// the statistics are those of the batch. dx may be x or dy.
-template <typename Scalar>
-struct ChannelGradient {
-  const Scalar* mean;
-  const Scalar* mean_residual;
-  const Scalar* scale;
-  const Scalar* mean_dy;
-  const Scalar* slope;
-};
-
-template <typename Scalar>
-void transform_channel_gradients(View<const Scalar> x, View<const Scalar> dy, Index positions,
-                                 ChannelGradient<Scalar> by, View<Scalar> dx) {
-  const RowChunks chunks(x.rows, x.columns);
-  parallel_for(chunks.count, x.size(), [&](Index chunk) {
-    with_row_access(
-        dx,
-        [&](auto stores, auto dx_stride, auto x_stride, auto dy_stride) {
-          const Index first = chunks.first(chunk), end = chunks.end(chunk);
-          if (positions > 1)
-            for (Index i = first; i < end; ++i)
-              for (Index j = 0; j < x.columns; ++j) {
-                const Index c = j / positions;
-                const Scalar centred = (x.row(i)[j * x_stride] - by.mean[c]) - by.mean_residual[c];
-                dx.row(i)[j * dx_stride] =
-                    ((dy.row(i)[j * dy_stride] - by.mean_dy[c]) - centred * by.slope[c]) * by.scale[c];
-              }
-          else
-            detail::for_each_four_rows(first, end, [&](Index i, auto count) EVENKEEL_INLINE {
-              constexpr std::size_t rows = decltype(count)::value;
-              for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-                const Lanes<Scalar> mean = lanes.load(by.mean + j, UnitStride{});
-                const Lanes<Scalar> residual = lanes.load(by.mean_residual + j, UnitStride{});
-                const Lanes<Scalar> scale = lanes.load(by.scale + j, UnitStride{});
-                const Lanes<Scalar> mean_dy = lanes.load(by.mean_dy + j, UnitStride{});
-                const Lanes<Scalar> slope = lanes.load(by.slope + j, UnitStride{});
-                unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-                  prefetch(dy.row(i + r + 4) + j * dy_stride, dy_stride);
-                  prefetch(x.row(i + r + 4) + j * x_stride, x_stride);
-                  const Lanes<Scalar> delta = lanes.load(dy.row(i + r) + j * dy_stride, dy_stride);
-                  const Lanes<Scalar> centred = (lanes.load(x.row(i + r) + j * x_stride, x_stride) - mean) - residual;
-                  stores.store(lanes, dx.row(i + r) + j * dx_stride, dx_stride,
-                               ((delta - mean_dy) - centred * slope) * scale);
-                });
-              });
-            });
-          stores.finish();
-        },
-        x, dy);
   });
 }
 

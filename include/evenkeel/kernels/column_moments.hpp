@@ -6,12 +6,13 @@
 #include <limits>       // smallest normal number
 #include <type_traits>  // integral_constant
 
-#include "evenkeel/core/check.hpp"       // is_finite
-#include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"       // Index, Wide
-#include "evenkeel/core/view.hpp"        // View
-#include "evenkeel/kernels/lanes.hpp"    // Lanes, with_strides
-#include "evenkeel/kernels/moments.hpp"  // sums
+#include "evenkeel/core/check.hpp"          // is_finite
+#include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
+#include "evenkeel/core/types.hpp"          // Index, Wide
+#include "evenkeel/core/view.hpp"           // View
+#include "evenkeel/kernels/contiguous.hpp"  // PackedRows
+#include "evenkeel/kernels/lanes.hpp"       // Lanes, with_strides
+#include "evenkeel/kernels/moments.hpp"     // sums
 
 /// Moments of channels. A channel is one column, or, with positions, a run of columns side by side. Columns are summed across
 /// rows, in tiles; a channel of many positions is summed along each row.
@@ -44,6 +45,29 @@ namespace detail {
 /// to the second.
 inline constexpr Index column_tile = 512;
 inline constexpr Index row_block = 64;
+
+/// Columns of a block of rows that are packed at a time, where rows are not contiguous.
+inline constexpr Index packed_tile = 96;
+
+/// A block of rows and so many columns, packed on the stack.
+template <typename Scalar>
+class PackedTile {
+ public:
+  /// The tile itself, or packed.
+  View<const Scalar> contiguous(View<const Scalar> tile) const { return contiguous_rows(tile) ? tile : packed_(tile); }
+  View<Scalar> packed(View<const Scalar> tile) const { return packed_(tile); }
+
+ private:
+  PackedRows<Scalar> packed_{Packing(packed_tile), nullptr, 0};
+};
+static_assert(Packing(packed_tile).on_stack() && Packing(packed_tile).rows == row_block);
+
+/// Calls body(first, width) for the columns, so many at a time as fit for these views.
+template <class Body, class... Views>
+void for_each_tile(Index columns, const Body& body, const Views&... views) {
+  const Index tile = contiguous_rows(views...) ? column_tile : packed_tile;
+  for (Index first = 0; first < columns; first += tile) body(first, (std::min)(tile, columns - first));
+}
 
 /// Calls body(row, R) for the rows from `first` to `end`, four at a time while there are four.
 template <class Body>
@@ -112,13 +136,14 @@ struct MomentsSideBySide {
 
 /// The moments of a tile of columns: two passes over each block of rows, the second correcting the block's mean by the
 /// residual sum, blocks merged in order.
-template <typename Scalar, class Stride>
-void tile_moments(View<const Scalar> x, Stride stride, MomentsSideBySide<Wide<Scalar>> moments) {
+template <typename Scalar>
+void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar>> moments) {
   using Sum = Wide<Scalar>;
+  const PackedTile<Scalar> packed;
   TileSums<Scalar> sums;
   Eigen::Array<Scalar, column_tile, 1> mean;
   for (Index i0 = 0; i0 < x.rows; i0 += row_block) {
-    const View<const Scalar> block = x.middle_rows(i0, (std::min)(row_block, x.rows - i0));
+    const View<const Scalar> block = packed.contiguous(x.middle_rows(i0, (std::min)(row_block, x.rows - i0)));
     const auto n = static_cast<Sum>(block.rows);
     const auto inverse_n = static_cast<Scalar>(1 / n);
     sums.clear(x.columns);
@@ -127,12 +152,12 @@ void tile_moments(View<const Scalar> x, Stride stride, MomentsSideBySide<Wide<Sc
       for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
         Lanes<Scalar> values[rows];
         unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-          const Scalar* from = block.row(i + r) + j * stride;
-          prefetch(from + 4 * x.row_stride, stride);
-          values[r] = lanes.load(from, stride);
+          const Scalar* from = block.row(i + r) + j;
+          lanes.prefetch(from + (near ? 0 : 4 * block.row_stride));
+          values[r] = lanes.load(from);
         });
         Scalar* sum = sums.first.data() + j;
-        lanes.store(sum, UnitStride{}, lanes.load(sum, UnitStride{}) + sum_of_rows(values));
+        lanes.store(sum, lanes.load(sum) + sum_of_rows(values));
       });
     });
     for (Index j = 0; j < x.columns; ++j) {
@@ -142,15 +167,15 @@ void tile_moments(View<const Scalar> x, Stride stride, MomentsSideBySide<Wide<Sc
     for_each_four_rows(0, block.rows, [&](Index i, auto count) EVENKEEL_INLINE {
       constexpr std::size_t rows = decltype(count)::value;
       for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-        const Lanes<Scalar> middle = lanes.load(mean.data() + j, UnitStride{});
+        const Lanes<Scalar> middle = lanes.load(mean.data() + j);
         Lanes<Scalar> deviations[rows], squares[rows];
         unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-          deviations[r] = lanes.load(block.row(i + r) + j * stride, stride) - middle;
+          deviations[r] = lanes.load(block.row(i + r) + j) - middle;
           squares[r] = deviations[r] * deviations[r];
         });
         Scalar *first = sums.first.data() + j, *second = sums.second.data() + j;
-        lanes.store(first, UnitStride{}, lanes.load(first, UnitStride{}) + sum_of_rows(deviations));
-        lanes.store(second, UnitStride{}, lanes.load(second, UnitStride{}) + sum_of_rows(squares));
+        lanes.store(first, lanes.load(first) + sum_of_rows(deviations));
+        lanes.store(second, lanes.load(second) + sum_of_rows(squares));
       });
     });
 
@@ -191,14 +216,15 @@ void column_moments(View<const Scalar> x, ColumnMoments<Wide<Scalar>>* moments) 
   };
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
     const View<const Scalar> rows = x.middle_rows(chunks.first(chunk), chunks.end(chunk) - chunks.first(chunk));
-    for (Index j0 = 0; j0 < columns; j0 += detail::column_tile) {
-      const Index width = (std::min)(detail::column_tile, columns - j0);
-      const auto tile = of_chunk(chunk, j0);
-      std::fill(tile.mean, tile.mean + width, Sum(0));
-      std::fill(tile.squares, tile.squares + width, Sum(0));
-      with_strides([&](auto stride) { detail::tile_moments(rows.middle_columns(j0, width), stride, tile); },
-                   x.column_stride);
-    }
+    detail::for_each_tile(
+        columns,
+        [&](Index first, Index width) {
+          const auto tile = of_chunk(chunk, first);
+          std::fill(tile.mean, tile.mean + width, Sum(0));
+          std::fill(tile.squares, tile.squares + width, Sum(0));
+          detail::tile_moments(is_near(x), rows.middle_columns(first, width), tile);
+        },
+        rows);
   });
   if (chunks.count == 0) {
     for (Index j = 0; j < columns; ++j) moments[j] = {};

@@ -9,11 +9,12 @@
 #include <cstring>      // memcpy
 #include <type_traits>  // is_same_v
 
-#include "evenkeel/core/parallel.hpp"  // parallel_for, RowChunks
-#include "evenkeel/core/random.hpp"    // Philox's constants
-#include "evenkeel/core/types.hpp"     // Index
-#include "evenkeel/core/view.hpp"      // View
-#include "evenkeel/kernels/lanes.hpp"  // with_row_access, for_each_lanes
+#include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
+#include "evenkeel/core/random.hpp"         // Philox's constants
+#include "evenkeel/core/types.hpp"          // Index
+#include "evenkeel/core/view.hpp"           // View
+#include "evenkeel/kernels/contiguous.hpp"  // contiguous_rows
+#include "evenkeel/kernels/lanes.hpp"       // with_stores, for_each_lanes
 
 namespace evenkeel::kernels {
 
@@ -36,18 +37,18 @@ inline constexpr Index mask_bits = mask_columns * mask_blocks;
 
 #if defined(__SSE2__)
 #if defined(__AVX512BW__)
-inline constexpr Index register_bytes = 64;
+inline constexpr Index mask_register_bytes = 64;
 #elif defined(__AVX2__)
-inline constexpr Index register_bytes = 32;
+inline constexpr Index mask_register_bytes = 32;
 #else
-inline constexpr Index register_bytes = 16;
+inline constexpr Index mask_register_bytes = 16;
 #endif
 
-typedef std::uint64_t Words __attribute__((vector_size(register_bytes)));
+typedef std::uint64_t Words __attribute__((vector_size(mask_register_bytes)));
 
 EVENKEEL_INLINE inline Words all(std::uint64_t value) { return Words{} + value; }
 
-EVENKEEL_INLINE inline Words multiply(Words a, Words b) {
+EVENKEEL_INLINE inline Words multiply_low(Words a, Words b) {
 #if defined(__AVX512BW__)  // with a mask: the plain form warns in g++ 12
   return reinterpret_cast<Words>(
       _mm512_maskz_mul_epu32(0xFF, reinterpret_cast<__m512i>(a), reinterpret_cast<__m512i>(b)));
@@ -83,7 +84,7 @@ EVENKEEL_INLINE inline Words operator>>(const Words& a, int count) {
 EVENKEEL_INLINE inline Words operator<<(const Words& a, int count) {
   return each([&](int l) { return a.word[l] << count; });
 }
-EVENKEEL_INLINE inline Words multiply(const Words& a, const Words& b) {
+EVENKEEL_INLINE inline Words multiply_low(const Words& a, const Words& b) {
   return each([&](int l) { return (a.word[l] & 0xFFFFFFFF) * (b.word[l] & 0xFFFFFFFF); });
 }
 #endif
@@ -127,7 +128,7 @@ class MaskRounds {
   }
 
   RowWords of_rows(Words row) const {
-    const Words product = multiply(row ^ row_, all(evenkeel::detail::philox_multiplier_0));
+    const Words product = multiply_low(row ^ row_, all(evenkeel::detail::philox_multiplier_0));
     return {product >> 32, product};
   }
 
@@ -139,9 +140,9 @@ class MaskRounds {
     const Words of_call = all((evenkeel::detail::philox_multiplier_1 * std::uint64_t{key_.call}) ^ key_0(2));
     ColumnWords columns;
     for (Index l = 0; l < mask_blocks; l += words_lanes) {
-      const Words one = multiply(load_words(blocks + l), multiplier_0);
-      const Words two = multiply((one >> 32) ^ of_stream, multiplier_1);
-      const Words three = multiply((two >> 32) ^ of_call, multiplier_0);
+      const Words one = multiply_low(load_words(blocks + l), multiplier_0);
+      const Words two = multiply_low((one >> 32) ^ of_stream, multiplier_1);
+      const Words three = multiply_low((two >> 32) ^ of_call, multiplier_0);
       store_words(columns.word[0] + l, one ^ all(key_1(2)));
       store_words(columns.word[1] + l, two ^ all(key_0(3)));
       store_words(columns.word[2] + l, (three >> 32) ^ all(key_1(3)));
@@ -182,7 +183,7 @@ class MaskRounds {
       const auto column = [&](int k)
                               EVENKEEL_INLINE { return load_words(columns.word[k] + (first + i) * words_lanes); };
       const RowWords& r = row(first + i);
-      const Words product = multiply(r.high ^ column(0), multiplier_1);
+      const Words product = multiply_low(r.high ^ column(0), multiplier_1);
       c0[i] = (product >> 32) ^ column(1);
       c1[i] = product;
       c2[i] = r.product ^ column(2);
@@ -190,8 +191,8 @@ class MaskRounds {
     });
     unrolled<rounds - 4>([&](Index r) EVENKEEL_INLINE {
       unrolled<size>([&](Index i) EVENKEEL_INLINE {
-        Words product_0 = multiply(c0[i], multiplier_0);
-        Words product_1 = multiply(c2[i], multiplier_1);
+        Words product_0 = multiply_low(c0[i], multiplier_0);
+        Words product_1 = multiply_low(c2[i], multiplier_1);
         if (r % 2 == 0)
           product_1 = product_1 ^ keys_[r];
         else
@@ -204,8 +205,8 @@ class MaskRounds {
     });
     std::uint64_t bits = 0;
     unrolled<size>([&](Index i) EVENKEEL_INLINE {
-      const Words product_0 = multiply(c0[i], multiplier_0);
-      const Words product_1 = multiply(c2[i], multiplier_1) ^ keys_[rounds - 4];
+      const Words product_0 = multiply_low(c0[i], multiplier_0);
+      const Words product_1 = multiply_low(c2[i], multiplier_1) ^ keys_[rounds - 4];
       bits |= compare(product_1 ^ (c1[i] << 32), product_0 ^ (c3[i] << 32)) << (i * words_lanes * mask_columns % 64);
     });
     return bits;
@@ -214,7 +215,7 @@ class MaskRounds {
   /// 8 bits for each block, set where the half is below the threshold. The halves come in the order 2 3 0 1 and 6 7 4 5.
   EVENKEEL_INLINE std::uint64_t compare(Words first, Words second) const {
 #if defined(__SSE2__)
-    typedef std::int16_t Halves __attribute__((vector_size(register_bytes)));
+    typedef std::int16_t Halves __attribute__((vector_size(mask_register_bytes)));
     const Words sign = all(0x8000800080008000);
     const auto limit = reinterpret_cast<Halves>(limit_);
     const auto a = limit > reinterpret_cast<Halves>(first ^ sign);
@@ -314,8 +315,9 @@ EVENKEEL_INLINE inline Lanes<Scalar> kept_only(std::uint64_t bits, const Lanes<S
   Lanes<Scalar> result;
 #if defined(__SSE2__)
   if constexpr (!std::is_same_v<Scalar, long double>) {
-    typedef std::uint32_t Bits __attribute__((vector_size(register_bytes)));
-    constexpr Index each = register_bytes / static_cast<Index>(sizeof(Scalar));
+    constexpr Index bytes = (std::min)(mask_register_bytes, (many_registers ? 2 : 1) * vector_bytes);
+    typedef std::uint32_t Bits __attribute__((vector_size(bytes)));
+    constexpr Index each = bytes / static_cast<Index>(sizeof(Scalar));
     const Bits all_bits = Bits{} + static_cast<std::uint32_t>(bits);
     unrolled<static_cast<std::size_t>(lane_count<Scalar> / each)>([&](Index i) EVENKEEL_INLINE {
       Bits own, value;
@@ -332,15 +334,23 @@ EVENKEEL_INLINE inline Lanes<Scalar> kept_only(std::uint64_t bits, const Lanes<S
   return result;
 }
 
+/// Asks for what will be needed some batches later.
+template <typename Scalar>
+EVENKEEL_INLINE inline void prefetch_ahead(const Scalar* from) {
+  constexpr Index ahead = 1024, line = line_bytes / static_cast<Index>(sizeof(Scalar));
+  unrolled<static_cast<std::size_t>(mask_bits / line)>([&](Index i)
+                                                           EVENKEEL_INLINE { prefetch(from + ahead + i * line); });
+}
+
 /// y = x * scale where the bit is set, else 0, for `count` numbers, at most 64.
-template <typename Scalar, class Stores, class XStride, class YStride>
-EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, Scalar scale, const Scalar* x, XStride x_stride,
-                                 Scalar* y, YStride y_stride, Stores stores) {
+template <typename Scalar, class Stores>
+EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, Scalar scale, const Scalar* x, Scalar* y,
+                                 Stores stores) {
   const auto lanes_at = [&](Index j, auto lanes) EVENKEEL_INLINE {
-    const Lanes<Scalar> scaled = lanes.load(x + j * x_stride, x_stride) * scale;
-    stores.store(lanes, y + j * y_stride, y_stride, kept_only<Scalar>(bits >> j, scaled));
+    const Lanes<Scalar> scaled = lanes.load(x + j) * scale;
+    stores.store(lanes, y + j, kept_only<Scalar>(bits >> j, scaled));
   };
-  if constexpr (std::is_same_v<XStride, UnitStride> && !std::is_same_v<Scalar, long double>) {
+  if constexpr (!std::is_same_v<Scalar, long double>) {
     if (count == mask_bits)
       return unrolled<static_cast<std::size_t>(mask_bits / lane_count<Scalar>)>(
           [&](Index i) EVENKEEL_INLINE { lanes_at(i * lane_count<Scalar>, WholeLanes{}); });
@@ -348,12 +358,26 @@ EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, Scalar scale, 
   for_each_lanes<Scalar>(0, count, lanes_at);
 }
 
-/// Asks for what will be needed some batches later.
-template <typename Scalar, class Stride>
-EVENKEEL_INLINE inline void prefetch_ahead(const Scalar* from, Stride stride) {
-  constexpr Index ahead = 1024;
-  unrolled<static_cast<std::size_t>(mask_bits / lane_count<Scalar>)>(
-      [&](Index i) EVENKEEL_INLINE { prefetch(from + (ahead + i * lane_count<Scalar>)*stride, stride); });
+/// In place of Stores, for rows that are not contiguous.
+struct Strided {
+  Index x_stride, y_stride;
+
+  void finish() const {}
+};
+
+/// The same at column j of a row.
+template <typename Scalar, class Stores>
+EVENKEEL_INLINE inline void drop_at(Index j, std::uint64_t bits, Index count, Scalar scale, const Scalar* x, Scalar* y,
+                                    Stores stores) {
+  if constexpr (std::is_same_v<Stores, Strided>) {
+    Scalar piece[mask_bits];
+    for (Index k = 0; k < count; ++k) piece[k] = x[(j + k) * stores.x_stride];
+    drop(bits, count, scale, piece, piece, CachedStores{});
+    for (Index k = 0; k < count; ++k) y[(j + k) * stores.y_stride] = piece[k];
+  } else {
+    prefetch_ahead(x + j);
+    drop(bits, count, scale, x + j, y + j, stores);
+  }
 }
 
 /// Masks along rows, drawn and kept.
@@ -436,25 +460,21 @@ class KeptRows {
 };
 
 /// Rows from `first` to `end`.
-template <class Masks, typename Scalar, class Stores, class XStride, class YStride>
-void drop_rows(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, XStride x_stride,
-               View<Scalar> y, YStride y_stride, Stores stores) {
+template <class Masks, typename Scalar, class Stores>
+void drop_rows(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, View<Scalar> y,
+               Stores stores) {
   for (Index left = 0; left < x.columns; left += Masks::most_columns) {
     const Index right = (std::min)(left + Masks::most_columns, x.columns);
     masks.begin_columns(left, right - left);
     for (Index row = first; row < end; ++row) {
       masks.begin_row(row);
-      const Scalar* from = x.row(row);
-      Scalar* to = y.row(row);
       for (Index j = left; j < right; j += mask_bits) {
         const Index count = (std::min)(mask_bits, right - j);
-        prefetch_ahead(from + j * x_stride, x_stride);
-        drop(masks.next(j, count), count, scale, from + j * x_stride, x_stride, to + j * y_stride, y_stride, stores);
+        drop_at(j, masks.next(j, count), count, scale, x.row(row), y.row(row), stores);
       }
     }
   }
   masks.finish();
-  stores.finish();
 }
 
 /// 64 rows of 8 bits, 8 rows a word, turned into 8 columns of 64 bits.
@@ -534,9 +554,7 @@ void drop_columns(Masks&& masks, Index first, Index end, Scalar scale, View<cons
       const Index count = (std::min)(mask_bits, x.rows - row);
       masks.begin_rows(row, count);
       for (Index k = 0; k < columns; ++k) {
-        prefetch_ahead(&x(row, left + k), UnitStride{});
-        drop(masks.next(k, count), count, scale, &x(row, left + k), UnitStride{}, &y(row, left + k), UnitStride{},
-             CachedStores{});
+        drop_at(0, masks.next(k, count), count, scale, &x(row, left + k), &y(row, left + k), CachedStores{});
       }
     }
   }
@@ -565,6 +583,15 @@ inline void draw_rows(DrawnRows&& masks, Index first, Index end, Index columns) 
     masks.next(0, columns);
   }
   masks.finish();
+}
+
+/// Calls body with the way to write to y.
+template <typename Scalar, class Body>
+void with_access(View<const Scalar> x, View<Scalar> y, const Body& body) {
+  if (contiguous_rows(x, y))
+    with_stores(y, body);
+  else
+    body(Strided{x.column_stride, y.column_stride});
 }
 
 /// Calls by_columns or by_rows(first, end, word) for chunks of blocks of 8 columns or of rows; `word` is where the bits of a
@@ -603,17 +630,13 @@ void dropout_forward(View<const Scalar> x, const MaskKey& key, Scalar scale, Vie
       x.rows, x.columns, mask_along_columns(x, y),
       [&](Index first, Index end, Index word) { drop_columns(DrawnColumns(key, kept(word)), first, end, scale, x, y); },
       [&](Index first, Index end, Index word) {
-        with_row_access(
-            y,
-            [&](auto stores, auto y_stride, auto x_stride) {
-              if (mask != nullptr && join_rows(x, y) && DrawnRows::narrow(x.columns)) {
-                draw_rows(DrawnRows(key, mask + word), first, end, x.columns);
-                return drop_rows(KeptRows(mask + word), 0, 1, scale, joined(x, first, end), x_stride,
-                                 joined(y, first, end), y_stride, stores);
-              }
-              drop_rows(DrawnRows(key, kept(word)), first, end, scale, x, x_stride, y, y_stride, stores);
-            },
-            x);
+        with_access(x, y, [&](auto stores) {
+          if (mask != nullptr && join_rows(x, y) && DrawnRows::narrow(x.columns)) {
+            draw_rows(DrawnRows(key, mask + word), first, end, x.columns);
+            return drop_rows(KeptRows(mask + word), 0, 1, scale, joined(x, first, end), joined(y, first, end), stores);
+          }
+          drop_rows(DrawnRows(key, kept(word)), first, end, scale, x, y, stores);
+        });
       });
 }
 
@@ -626,16 +649,12 @@ void dropout_backward(View<const Scalar> dy, const std::uint64_t* mask, Scalar s
       dy.rows, dy.columns, mask_along_columns(dy, dx),
       [&](Index first, Index end, Index word) { drop_columns(KeptColumns(mask + word), first, end, scale, dy, dx); },
       [&](Index first, Index end, Index word) {
-        with_row_access(
-            dx,
-            [&](auto stores, auto dx_stride, auto dy_stride) {
-              if (join_rows(dy, dx))
-                drop_rows(KeptRows(mask + word), 0, 1, scale, joined(dy, first, end), dy_stride, joined(dx, first, end),
-                          dx_stride, stores);
-              else
-                drop_rows(KeptRows(mask + word), first, end, scale, dy, dy_stride, dx, dx_stride, stores);
-            },
-            dy);
+        with_access(dy, dx, [&](auto stores) {
+          if (join_rows(dy, dx))
+            drop_rows(KeptRows(mask + word), 0, 1, scale, joined(dy, first, end), joined(dx, first, end), stores);
+          else
+            drop_rows(KeptRows(mask + word), first, end, scale, dy, dx, stores);
+        });
       });
 }
 

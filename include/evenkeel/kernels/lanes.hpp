@@ -29,6 +29,13 @@ namespace evenkeel::kernels {
 #define EVENKEEL_INLINE
 #endif
 
+/// Functions that must not become part of loops: what is rare, or what compilers vectorize only by itself.
+#if defined(__GNUC__)
+#define EVENKEEL_APART __attribute__((noinline))
+#else
+#define EVENKEEL_APART
+#endif
+
 /// A stride that is one, known at compile time: what lets a row be read in vectors.
 using UnitStride = std::integral_constant<Index, 1>;
 
@@ -39,11 +46,12 @@ decltype(auto) with_strides(const Body& body, Strides... strides) {
   return body(strides...);
 }
 
-/// Numbers worked on side by side: two vector registers of the target. Sums over a row depend on it, so their last bits
-/// differ between targets, as they do with fused multiplication.
+/// Numbers worked on side by side: one vector register of the target, or two where there are 32 of them. Sums over a row
+/// depend on it, so their last bits differ between targets, as they do with fused multiplication.
+inline constexpr Index vector_bytes = EIGEN_MAX_STATIC_ALIGN_BYTES > 16 ? EIGEN_MAX_STATIC_ALIGN_BYTES : 16;
+inline constexpr bool many_registers = vector_bytes > 32;
 template <typename Scalar>
-inline constexpr Index lane_count = 2 * (EIGEN_MAX_STATIC_ALIGN_BYTES > 16 ? EIGEN_MAX_STATIC_ALIGN_BYTES : 16) /
-                                    static_cast<Index>(sizeof(Scalar));
+inline constexpr Index lane_count = (many_registers ? 2 : 1) * vector_bytes / static_cast<Index>(sizeof(Scalar));
 
 template <typename Scalar>
 using Lanes = Eigen::Array<Scalar, static_cast<int>(lane_count<Scalar>), 1>;
@@ -57,62 +65,65 @@ EVENKEEL_INLINE inline Scalar sum_of(const Eigen::Array<Scalar, Size, 1>& values
     return sum_of<Scalar, Size / 2>(values.template head<Size / 2>() + values.template tail<Size / 2>());
 }
 
+/// Bytes that the caches keep together.
+inline constexpr Index line_bytes = 64;
+
+/// Asks for the line at this address before it is needed.
+template <typename Scalar>
+EVENKEEL_INLINE inline void prefetch([[maybe_unused]] const Scalar* from) {
+#if defined(__GNUC__)
+  __builtin_prefetch(from);
+#endif
+}
+
 /// A place in a row where all lanes are there.
 struct WholeLanes {
+  bool starts_line = true;
+
+  /// Asks for what is needed later, once a line.
   template <typename Scalar>
-  static constexpr Index count_of() {
-    return lane_count<Scalar>;
+  EVENKEEL_INLINE void prefetch(const Scalar* from) const {
+    constexpr Index line = line_bytes / static_cast<Index>(sizeof(Scalar));
+    if (starts_line)
+      for (Index j = 0; j < lane_count<Scalar>; j += line) kernels::prefetch(from + j);
   }
   template <typename Scalar>
-  EVENKEEL_INLINE auto load(const Scalar* from, UnitStride, Scalar = Scalar(0)) const {
+  EVENKEEL_INLINE auto load(const Scalar* from, Scalar = Scalar(0)) const {
     return Eigen::Map<const Lanes<Scalar>>(from);
   }
-  template <typename Scalar>
-  EVENKEEL_INLINE auto load(const Scalar* from, Index stride, Scalar = Scalar(0)) const {
-    Lanes<Scalar> values;
-    for (Index lane = 0; lane < lane_count<Scalar>; ++lane) values[lane] = from[lane * stride];
-    return values;
-  }
   template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(Scalar* to, UnitStride, const Values& values) const {
+  EVENKEEL_INLINE void store(Scalar* to, const Values& values) const {
     Eigen::Map<Lanes<Scalar>>{to} = values;
   }
-  template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(Scalar* to, Index stride, const Values& values) const {
-    const Lanes<Scalar> evaluated = values;
-    for (Index lane = 0; lane < lane_count<Scalar>; ++lane) to[lane * stride] = evaluated[lane];
-  }
 };
+
+/// The first `count` lanes; the others are `fill`.
+template <typename Scalar>
+EVENKEEL_APART Lanes<Scalar> load_part(const Scalar* from, Index count, Scalar fill) {
+  Lanes<Scalar> values = Lanes<Scalar>::Constant(fill);
+  for (Index lane = 0; lane < count; ++lane) values[lane] = from[lane];
+  return values;
+}
+template <typename Scalar>
+EVENKEEL_APART void store_part(Scalar* to, Index count, const Lanes<Scalar>& values) {
+  for (Index lane = 0; lane < count; ++lane) to[lane] = values[lane];
+}
 
 /// The end of a row, where only the first `count` lanes are there. The others are read as `fill` and not written.
 struct PartOfLanes {
   Index count;
 
   template <typename Scalar>
-  Index count_of() const {
-    return count;
+  EVENKEEL_INLINE void prefetch(const Scalar*) const {}
+  template <typename Scalar>
+  EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* from, Scalar fill = Scalar(0)) const {
+    return load_part(from, count, fill);
   }
-
-  template <typename Scalar, class Stride>
-  EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* from, Stride stride, Scalar fill = Scalar(0)) const {
-    Lanes<Scalar> values = Lanes<Scalar>::Constant(fill);
-    for (Index lane = 0; lane < count; ++lane) values[lane] = from[lane * stride];
-    return values;
-  }
-  template <typename Scalar, class Stride, class Values>
-  EVENKEEL_INLINE void store(Scalar* to, Stride stride, const Values& values) const {
-    const Lanes<Scalar> evaluated = values;
-    for (Index lane = 0; lane < count; ++lane) to[lane * stride] = evaluated[lane];
+  template <typename Scalar, class Values>
+  EVENKEEL_INLINE void store(Scalar* to, const Values& values) const {
+    store_part<Scalar>(to, count, values);
   }
 };
-
-/// Calls body(j, lanes) for j = first, first + lane_count, ... below end; `lanes` loads and stores at j.
-template <typename Scalar, class Body>
-EVENKEEL_INLINE inline void for_each_lanes(Index first, Index end, const Body& body) {
-  Index j = first;
-  for (; j + lane_count<Scalar> <= end; j += lane_count<Scalar>) body(j, WholeLanes{});
-  if (j < end) body(j, PartOfLanes{end - j});
-}
 
 /// Calls body(i) for i = 0 ... Count - 1: a loop that is unrolled whatever the compiler's flags, so that arrays indexed by i
 /// are held in registers.
@@ -122,16 +133,27 @@ EVENKEEL_INLINE inline void unrolled(const Body& body) {
   (std::make_index_sequence<Count>{});
 }
 
+/// Calls body(j, lanes) for j = first, first + lane_count, ... below end; `lanes` loads and stores at j.
+template <typename Scalar, class Body>
+EVENKEEL_INLINE inline void for_each_lanes(Index first, Index end, const Body& body) {
+  constexpr Index lanes = lane_count<Scalar>;
+  constexpr Index together = lanes * static_cast<Index>(sizeof(Scalar)) < line_bytes ? 2 : 1;
+  Index j = first;
+  for (; j + together * lanes <= end; j += together * lanes)
+    unrolled<together>([&](Index k) EVENKEEL_INLINE { body(j + k * lanes, WholeLanes{k == 0}); });
+  for (; j < end; j += lanes) body(j, PartOfLanes{(std::min)(lanes, end - j)});
+}
+
 /// Partial sums in the type of the data run over so many lanes in turn before they are added up in the wide type: few
 /// enough that their error is that of some roundings.
-inline constexpr Index lanes_a_piece = 16;
+inline constexpr Index lanes_a_piece = many_registers ? 16 : 32;
 
 /// One number for each of R rows.
 template <typename Number, std::size_t R>
 using PerRow = Eigen::Array<Number, static_cast<int>(R), 1>;
 
 /// K sums over each of R rows of `columns` numbers. add(r, j, lanes, sums) adds what the lanes at j of row r bring to
-/// sums[0] ... sums[K - 1]. The same bits for every R and every stride.
+/// sums[0] ... sums[K - 1]. The same bits for every R.
 template <typename Scalar, std::size_t K, std::size_t R, class Add>
 EVENKEEL_INLINE inline std::array<PerRow<Wide<Scalar>, R>, K> row_sums(Index columns, const Add& add) {
   constexpr Index piece = lanes_a_piece * lane_count<Scalar>;
@@ -152,48 +174,11 @@ EVENKEEL_INLINE inline std::array<PerRow<Wide<Scalar>, R>, K> row_sums(Index col
   return totals;
 }
 
-/// The same K sums for rows that lie side by side in memory, as many as there are lanes: add(j, sums) adds what the numbers j of
-/// all these rows bring, in the order of row_sums.
-template <typename Scalar, std::size_t K, class Add>
-EVENKEEL_INLINE inline std::array<Eigen::Array<Wide<Scalar>, static_cast<int>(lane_count<Scalar>), 1>, K>
-sums_side_by_side(Index columns, const Add& add) {
-  constexpr Index width = lane_count<Scalar>, piece = lanes_a_piece * width;
-  std::array<Eigen::Array<Wide<Scalar>, static_cast<int>(width), 1>, K> totals;
-  for (auto& total : totals) total.setZero();
-  for (Index first = 0; first < columns; first += piece) {
-    const Index end = (std::min)(columns, first + piece);
-    Lanes<Scalar> partial[K][static_cast<std::size_t>(width)];
-    for (Index lane = 0; lane < width; ++lane) {
-      Lanes<Scalar> sums[K];
-      unrolled<K>([&](Index k) EVENKEEL_INLINE { sums[k].setZero(); });
-      for (Index j = first + lane; j < end; j += width) add(j, sums);
-      unrolled<K>([&](Index k) EVENKEEL_INLINE { partial[k][lane] = sums[k]; });
-    }
-    unrolled<K>([&](Index k) EVENKEEL_INLINE {
-      for (Index half = width / 2; half > 0; half /= 2)
-        for (Index lane = 0; lane < half; ++lane) partial[k][lane] += partial[k][lane + half];
-      totals[static_cast<std::size_t>(k)] += partial[k][0].template cast<Wide<Scalar>>();
-    });
-  }
-  return totals;
-}
-
-/// Asks for the lanes at this address before they are needed.
-template <typename Scalar>
-EVENKEEL_INLINE inline void prefetch([[maybe_unused]] const Scalar* from, UnitStride) {
-#if defined(__GNUC__)
-  constexpr Index line = 64 / static_cast<Index>(sizeof(Scalar));
-  for (Index i = 0; i<lane_count<Scalar>; i += line> 0 ? line : 1) __builtin_prefetch(from + i);
-#endif
-}
-template <typename Scalar>
-EVENKEEL_INLINE inline void prefetch(const Scalar*, Index) {}
-
 /// How results are written: into the caches, where the next layer finds them.
 struct CachedStores {
-  template <class Lanes, typename Scalar, class Stride, class Values>
-  EVENKEEL_INLINE void store(Lanes lanes, Scalar* to, Stride stride, const Values& values) const {
-    lanes.store(to, stride, values);
+  template <class Lanes, typename Scalar, class Values>
+  EVENKEEL_INLINE void store(Lanes lanes, Scalar* to, const Values& values) const {
+    lanes.store(to, values);
   }
   void finish() const {}
 };
@@ -201,7 +186,7 @@ struct CachedStores {
 /// Past the caches, for results that would not stay there: memory is not read before it is overwritten.
 struct StreamedStores {
   template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(WholeLanes, Scalar* to, UnitStride, const Values& values) const {
+  EVENKEEL_INLINE void store(WholeLanes, Scalar* to, const Values& values) const {
     const Lanes<Scalar> evaluated = values;
 #if defined(__SSE2__)
     constexpr auto each = static_cast<Index>(sizeof(__m128i) / sizeof(Scalar));
@@ -214,9 +199,9 @@ struct StreamedStores {
     Eigen::Map<Lanes<Scalar>>{to} = evaluated;
 #endif
   }
-  template <class AnyLanes, typename Scalar, class Stride, class Values>
-  EVENKEEL_INLINE void store(AnyLanes lanes, Scalar* to, Stride stride, const Values& values) const {
-    lanes.store(to, stride, values);
+  template <typename Scalar, class Values>
+  EVENKEEL_INLINE void store(PartOfLanes lanes, Scalar* to, const Values& values) const {
+    lanes.store(to, values);
   }
   /// To be called before others may read what was written.
   void finish() const {
@@ -226,37 +211,48 @@ struct StreamedStores {
   }
 };
 
-/// Calls body(first row, R), R being a std::integral_constant, until the rows from `first` to `end` are done: four at a time,
-/// so that the sums of one row need not wait for each other, or two where four rows would fill the innermost cache. One at a
-/// time where the type or the stride allows no vectors.
-template <typename Scalar, class Stores, class Stride, class Body>
-void for_each_rows(Stores, Stride, Index first, Index end, Index columns, const Body& body) {
-  if constexpr (std::is_same_v<Stride, UnitStride> && !std::is_same_v<Scalar, long double>) {
-    if constexpr (std::is_same_v<Stores, CachedStores>) {  // a result that is written past the caches is large
-      constexpr Index most_bytes = 16384;
-      const bool short_rows = 4 * columns * static_cast<Index>(sizeof(Scalar)) <= most_bytes;
-      if (short_rows)
-        for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
-    }
-    for (; first + 2 <= end; first += 2) body(first, std::integral_constant<std::size_t, 2>{});
-  }
-  for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
+/// Matrices of more bytes than this are not in the caches next to the processor: what they hold is asked for ahead.
+inline constexpr std::size_t near_bytes = std::size_t{256} << 10;
+
+template <typename Scalar>
+bool is_near(View<Scalar> x) {
+  return static_cast<std::size_t>(x.size()) * sizeof(Scalar) <= near_bytes;
 }
 
 /// A result of more bytes than this leaves the caches before anybody reads it.
 inline constexpr std::size_t streamed_bytes = std::size_t{16} << 20;
 
-/// Calls body with the way to write y and with the column strides of y and of other views: UnitStride where all are one.
-template <typename Scalar, class Body, class... Inputs>
-void with_row_access(View<Scalar> y, const Body& body, const Inputs&... inputs) {
-  if (y.column_stride != 1 || ((inputs.column_stride != 1) || ...))
-    return body(CachedStores{}, y.column_stride, inputs.column_stride...);
-  const auto misaligned = [](std::uintptr_t bytes) { return bytes % 16 != 0; };
+/// Calls body with the way to write to y, whose rows are contiguous.
+template <typename Scalar, class Body>
+void with_stores(View<Scalar> y, const Body& body) {
+  const auto aligned = [](std::uintptr_t bytes) { return bytes % 16 == 0; };
   const bool large = static_cast<std::size_t>(y.size()) * sizeof(Scalar) >= streamed_bytes;
-  if (large && !misaligned(reinterpret_cast<std::uintptr_t>(y.data)) &&
-      !misaligned(static_cast<std::uintptr_t>(y.row_stride) * sizeof(Scalar)))
-    return body(StreamedStores{}, UnitStride{}, ((void)inputs, UnitStride{})...);
-  return body(CachedStores{}, UnitStride{}, ((void)inputs, UnitStride{})...);
+  if (large && aligned(reinterpret_cast<std::uintptr_t>(y.data)) &&
+      aligned(static_cast<std::uintptr_t>(y.row_stride) * sizeof(Scalar))) {
+    body(StreamedStores{});
+    StreamedStores{}.finish();
+  } else {
+    body(CachedStores{});
+  }
+}
+
+/// Rows worked on at a time, at most. (No vectors of long double.)
+template <typename Scalar>
+inline constexpr std::size_t most_rows = std::is_same_v<Scalar, long double> ? 1 : 4;
+
+/// Calls body(first row, R), R being a std::integral_constant, until the rows from `first` to `end` are done: `Most` at a
+/// time, so that the sums of one row need not wait for each other, or two where so many rows of `row_bytes` would fill the
+/// innermost cache.
+template <std::size_t Most, class Body>
+EVENKEEL_INLINE inline void for_each_rows(Index first, Index end, Index row_bytes, const Body& body) {
+  constexpr Index most_bytes = 16384;
+  if constexpr (Most > 2)
+    if (!many_registers || static_cast<Index>(Most) * row_bytes <= most_bytes)
+      for (; first + static_cast<Index>(Most) <= end; first += static_cast<Index>(Most))
+        body(first, std::integral_constant<std::size_t, Most>{});
+  if constexpr (Most > 1)
+    for (; first + 2 <= end; first += 2) body(first, std::integral_constant<std::size_t, 2>{});
+  for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
 }
 
 }  // namespace evenkeel::kernels

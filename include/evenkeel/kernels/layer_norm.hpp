@@ -9,14 +9,12 @@ namespace evenkeel::kernels {
 
 /// y = weight * (x - mean) / sqrt(variance + epsilon) + bias, with mean and biased variance of each row.
 /// Ba, Kiros & Hinton 2016, equations 3 and 4, plus epsilon. Keeps the moments of each row where `kept` is given. y may be x.
+/// scratch: as row_norm_forward_scratch says.
 template <typename Scalar>
 void layer_norm_forward(View<const Scalar> x, const Scalar* weight, const Scalar* bias, double epsilon, View<Scalar> y,
-                        RowMoments<Scalar>* kept = nullptr) {
-  row_norm_forward<ByMoments<Scalar>>(x, {weight, bias}, epsilon, y, kept);
+                        RowMoments<Scalar>* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
+  row_norm_forward<ByMoments<Scalar>>(x, {weight, bias}, epsilon, y, kept, scratch);
 }
-
-/// Numbers of scratch that layer_norm_backward needs.
-inline Index layer_norm_scratch(Index rows, Index columns) { return row_norm_scratch(rows, columns); }
 
 /// The derivative of layer_norm_forward. With g = dy * weight and x^ = (x - mean) / sqrt(variance + epsilon),
 ///
@@ -24,6 +22,7 @@ inline Index layer_norm_scratch(Index rows, Index columns) { return row_norm_scr
 ///     dweight = sum(dy x^)        dbias = sum(dy)                             sums over the batch
 ///
 /// dx without data is not computed; dweight and dbias may be null. dx may be x or dy.
+/// scratch: as row_norm_backward_scratch says.
 template <typename Scalar>
 void layer_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight,
                          const RowMoments<Scalar>* kept, View<Scalar> dx, Scalar* dweight, Scalar* dbias,

@@ -55,11 +55,11 @@ struct RowMoments {
 namespace detail {
 
 /// The power of two that brings the largest magnitude of a row into [1/2, 1); one if the row holds a NaN or an infinity.
-template <typename Scalar, class Stride>
-Scalar range_scale(const Scalar* x, Index count, Stride stride) {
+template <typename Scalar>
+Scalar range_scale(const Scalar* x, Index count) {
   Scalar largest = 0;
   for (Index j = 0; j < count; ++j) {
-    const Scalar magnitude = std::abs(x[j * stride]);
+    const Scalar magnitude = std::abs(x[j]);
     if (!evenkeel::detail::is_finite(magnitude)) return Scalar(1);
     if (magnitude > largest) largest = magnitude;
   }
@@ -70,19 +70,18 @@ Scalar range_scale(const Scalar* x, Index count, Stride stride) {
 
 /// The moments of a row in the wide type throughout, for rows whose squares leave the range of their own. A row whose squares
 /// leave even that of the wide type is scaled by a power of two first.
-template <typename Scalar, class Stride>
-RowMoments<Scalar> wide_row_moments(const Scalar* x, Index count, Stride stride, double epsilon) {
+template <typename Scalar>
+EVENKEEL_APART RowMoments<Scalar> wide_row_moments(const Scalar* x, Index count, double epsilon) {
   using Sum = Wide<Scalar>;
   const auto n = static_cast<Sum>(count);
   const auto scaled_moments = [&](Sum scale) {
     struct {
       Sum mean, residual, variance;
     } result;
-    const auto [sum] =
-        sums<Sum, 1>(count, [&](Index j) { return std::array{static_cast<Sum>(x[j * stride]) * scale}; });
+    const auto [sum] = sums<Sum, 1>(count, [&](Index j) { return std::array{static_cast<Sum>(x[j]) * scale}; });
     result.mean = sum / n;
     const auto [deviation, square] = sums<Sum, 2>(count, [&](Index j) {
-      const Sum d = static_cast<Sum>(x[j * stride]) * scale - result.mean;
+      const Sum d = static_cast<Sum>(x[j]) * scale - result.mean;
       return std::array{d, d * d};
     });
     result.residual = deviation / n;
@@ -94,7 +93,7 @@ RowMoments<Scalar> wide_row_moments(const Scalar* x, Index count, Stride stride,
   Sum scale = 1;
   auto moments = scaled_moments(scale);
   if (!evenkeel::detail::is_finite(moments.variance)) {
-    scale = static_cast<Sum>(range_scale(x, count, stride));
+    scale = static_cast<Sum>(range_scale(x, count));
     moments = scaled_moments(scale);
   }
   const Sum mean = moments.mean / scale;
@@ -109,12 +108,12 @@ RowMoments<Scalar> wide_row_moments(const Scalar* x, Index count, Stride stride,
 }
 
 /// The same for 1 / sqrt(mean(x^2) + epsilon).
-template <typename Scalar, class Stride>
-Scalar wide_row_inverse_rms(const Scalar* x, Index count, Stride stride, double epsilon) {
+template <typename Scalar>
+EVENKEEL_APART Scalar wide_row_inverse_rms(const Scalar* x, Index count, double epsilon) {
   using Sum = Wide<Scalar>;
   const auto scaled_mean_square = [&](Sum scale) {
     const auto [square] = sums<Sum, 1>(count, [&](Index j) {
-      const Sum value = static_cast<Sum>(x[j * stride]) * scale;
+      const Sum value = static_cast<Sum>(x[j]) * scale;
       return std::array{value * value};
     });
     return square / static_cast<Sum>(count);
@@ -122,18 +121,41 @@ Scalar wide_row_inverse_rms(const Scalar* x, Index count, Stride stride, double 
   Sum scale = 1;
   Sum mean_square = scaled_mean_square(scale);
   if (!evenkeel::detail::is_finite(mean_square)) {
-    scale = static_cast<Sum>(range_scale(x, count, stride));
+    scale = static_cast<Sum>(range_scale(x, count));
     mean_square = scaled_mean_square(scale);
   }
   return static_cast<Scalar>(scale / std::sqrt(mean_square + static_cast<Sum>(epsilon) * scale * scale));
 }
 
-/// Whether a mean of squares, with epsilon, is right as it was summed in Scalar: no square has overflowed, and what may have
-/// underflowed does not count.
-template <typename Scalar>
-bool in_range(Wide<Scalar> mean_square, double epsilon) {
-  constexpr auto least = static_cast<Wide<Scalar>>((std::numeric_limits<Scalar>::min)()) * Wide<Scalar>(1e8);
-  return evenkeel::detail::is_finite(mean_square) && mean_square + static_cast<Wide<Scalar>>(epsilon) >= least;
+/// Whether means of squares, with epsilon, are right as they were summed in Scalar: no square has overflowed, and what may
+/// have underflowed does not count.
+template <typename Scalar, int R>
+EVENKEEL_INLINE inline bool in_range(const Eigen::Array<Wide<Scalar>, R, 1>& mean_squares, double epsilon) {
+  using Sum = Wide<Scalar>;
+  constexpr auto least = static_cast<Sum>((std::numeric_limits<Scalar>::min)()) * Sum(1e8);
+  return evenkeel::detail::is_finite(mean_squares.sum()) &&
+         mean_squares.minCoeff() + static_cast<Sum>(epsilon) >= least;
+}
+
+/// Calls correct(r) for each row whose mean of squares is not in range.
+template <typename Scalar, int R, class Correct>
+EVENKEEL_INLINE inline void for_each_out_of_range(const Eigen::Array<Wide<Scalar>, R, 1>& mean_squares, double epsilon,
+                                                  const Correct& correct) {
+  if (in_range<Scalar>(mean_squares, epsilon)) return;  // nearly always
+  unrolled<static_cast<std::size_t>(R)>([&](Index r) EVENKEEL_INLINE {
+    if (!in_range<Scalar>(Eigen::Array<Wide<Scalar>, 1, 1>(mean_squares[r]), epsilon))
+      correct(static_cast<std::size_t>(r));
+  });
+}
+
+/// 1 / sqrt(x + epsilon), in the wide type, then rounded.
+template <typename Scalar, int R>
+EVENKEEL_INLINE inline Eigen::Array<Scalar, R, 1> inverse_root(const Eigen::Array<Wide<Scalar>, R, 1>& x,
+                                                               double epsilon) {
+  using Sums = Eigen::Array<Wide<Scalar>, R, 1>;
+  const Sums root = (x + static_cast<Wide<Scalar>>(epsilon)).sqrt();
+  const Sums inverse = root.inverse();  // by itself, since together with the cast it would not be vectorized
+  return inverse.template cast<Scalar>();
 }
 
 }  // namespace detail
@@ -151,127 +173,65 @@ template <typename Scalar, std::size_t R>
 struct MomentsOfRows {
   PerRow<Scalar, R> mean, mean_residual, inverse_deviation;
 
-  void set(std::size_t row, const RowMoments<Scalar>& moments) {
+  EVENKEEL_INLINE void set(std::size_t row, const RowMoments<Scalar>& moments) {
     const auto r = static_cast<Index>(row);
     mean[r] = moments.mean;
     mean_residual[r] = moments.mean_residual;
     inverse_deviation[r] = moments.inverse_deviation;
   }
-  RowMoments<Scalar> get(std::size_t row) const {
+  EVENKEEL_INLINE RowMoments<Scalar> get(std::size_t row) const {
     const auto r = static_cast<Index>(row);
     return {mean[r], mean_residual[r], inverse_deviation[r]};
   }
 };
 
-namespace detail {
-
-/// The moments of R rows of `count` numbers, given a first mean of each and the sums of x - mean and of its square. wide(r) gives
-/// those of row r where they have left the range of Scalar; only the first `rows` are there.
-template <typename Scalar, std::size_t R, class WideMoments>
-EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> corrected_moments(const PerRow<Scalar, R>& mean,
-                                                                  const PerRow<Wide<Scalar>, R>& deviation,
-                                                                  const PerRow<Wide<Scalar>, R>& square, Index count,
-                                                                  double epsilon, const WideMoments& wide,
-                                                                  std::size_t rows = R) {
+/// Mean and biased variance of R rows, each in two passes while it is in cache. The second pass also sums x - mean, which
+/// corrects both (for the variance: the corrected two-pass algorithm of Chan, Golub & LeVeque 1983, "Algorithms for computing
+/// the sample variance").
+template <typename Scalar, std::size_t R>
+EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<const Scalar*, R>& x, Index count,
+                                                            double epsilon) {
   using Sum = Wide<Scalar>;
   const Sum inverse_count = 1 / static_cast<Sum>(count);
+  const auto [sum] = row_sums<Scalar, 1, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
+    sums[0] += lanes.load(x[static_cast<std::size_t>(r)] + j);
+  });
+  const PerRow<Scalar, R> mean = (sum * inverse_count).template cast<Scalar>();
+  const auto [deviation, square] =
+      row_sums<Scalar, 2, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
+        const Lanes<Scalar> d = lanes.load(x[static_cast<std::size_t>(r)] + j, mean[r]) - mean[r];
+        sums[0] += d;
+        sums[1] += d * d;
+      });
   const PerRow<Sum, R> residual = deviation * inverse_count;
-  const PerRow<Sum, R> variance = (square - deviation * residual) * inverse_count;
+  const PerRow<Sum, R> variance = (((square - deviation * residual) * inverse_count).max)(Sum(0));
   const PerRow<Sum, R> corrected = mean.template cast<Sum>() + residual;
 
   MomentsOfRows<Scalar, R> moments;
   moments.mean = corrected.template cast<Scalar>();
   moments.mean_residual = ((mean - moments.mean).template cast<Sum>() + residual).template cast<Scalar>();
-  moments.inverse_deviation =
-      ((variance.max)(Sum(0)) + static_cast<Sum>(epsilon)).sqrt().inverse().template cast<Scalar>();
-  for (std::size_t r = 0; r < rows; ++r)
-    if (!in_range<Scalar>(variance[static_cast<Index>(r)], epsilon)) moments.set(r, wide(r));
+  moments.inverse_deviation = detail::inverse_root<Scalar>(variance, epsilon);
+  detail::for_each_out_of_range<Scalar>(variance, epsilon, [&](std::size_t r) EVENKEEL_INLINE {
+    moments.set(r, detail::wide_row_moments(x[r], count, epsilon));
+  });
   return moments;
 }
 
-/// 1 / sqrt(square / count + epsilon) of R rows.
-template <typename Scalar, std::size_t R, class WideInverse>
-EVENKEEL_INLINE inline PerRow<Scalar, R> inverse_rms_of(const PerRow<Wide<Scalar>, R>& square, Index count,
-                                                        double epsilon, const WideInverse& wide, std::size_t rows = R) {
-  using Sum = Wide<Scalar>;
-  const PerRow<Sum, R> mean_square = square * (1 / static_cast<Sum>(count));
-  PerRow<Scalar, R> inverse_rms = (mean_square + static_cast<Sum>(epsilon)).sqrt().inverse().template cast<Scalar>();
-  for (std::size_t r = 0; r < rows; ++r)
-    if (!in_range<Scalar>(mean_square[static_cast<Index>(r)], epsilon)) inverse_rms[static_cast<Index>(r)] = wide(r);
-  return inverse_rms;
-}
-
-}  // namespace detail
-
-/// Mean and biased variance of R rows, each in two passes while it is in cache. The second pass also sums x - mean, which
-/// corrects both (for the variance: the corrected two-pass algorithm of Chan, Golub & LeVeque 1983, "Algorithms for computing
-/// the sample variance").
-template <typename Scalar, std::size_t R, class Stride>
-EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<const Scalar*, R>& x, Index count,
-                                                            Stride stride, double epsilon) {
-  using Sum = Wide<Scalar>;
-  const auto [sum] = row_sums<Scalar, 1, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
-    sums[0] += lanes.load(x[static_cast<std::size_t>(r)] + j * stride, stride);
-  });
-  const PerRow<Scalar, R> mean = (sum * (1 / static_cast<Sum>(count))).template cast<Scalar>();
-  const auto [deviation, square] =
-      row_sums<Scalar, 2, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
-        const Lanes<Scalar> d = lanes.load(x[static_cast<std::size_t>(r)] + j * stride, stride, mean[r]) - mean[r];
-        sums[0] += d;
-        sums[1] += d * d;
-      });
-  return detail::corrected_moments<Scalar, R>(mean, deviation, square, count, epsilon, [&](std::size_t r) {
-    return detail::wide_row_moments(x[r], count, stride, epsilon);
-  });
-}
-
-/// The same for rows side by side: number j of the first at x + j * stride, those of the others behind it.
-template <typename Scalar, class AnyLanes>
-EVENKEEL_INLINE inline auto moments_side_by_side(const Scalar* x, Index count, Index stride, AnyLanes lanes,
-                                                 double epsilon) {
-  using Sum = Wide<Scalar>;
-  constexpr auto rows = static_cast<std::size_t>(lane_count<Scalar>);
-  const auto at = [&](Index j) EVENKEEL_INLINE { return lanes.load(x + j * stride, UnitStride{}); };
-  const auto [sum] =
-      sums_side_by_side<Scalar, 1>(count, [&](Index j, auto& sums) EVENKEEL_INLINE { sums[0] += at(j); });
-  const Lanes<Scalar> mean = (sum * (1 / static_cast<Sum>(count))).template cast<Scalar>();
-  const auto [deviation, square] = sums_side_by_side<Scalar, 2>(count, [&](Index j, auto& sums) EVENKEEL_INLINE {
-    const Lanes<Scalar> d = at(j) - mean;
-    sums[0] += d;
-    sums[1] += d * d;
-  });
-  return detail::corrected_moments<Scalar, rows>(
-      mean, deviation, square, count, epsilon,
-      [&](std::size_t r) { return detail::wide_row_moments(x + r, count, stride, epsilon); },
-      static_cast<std::size_t>(lanes.template count_of<Scalar>()));
-}
-
 /// 1 / sqrt(mean(x^2) + epsilon) of R rows.
-template <typename Scalar, std::size_t R, class Stride>
+template <typename Scalar, std::size_t R>
 EVENKEEL_INLINE inline PerRow<Scalar, R> row_inverse_rms(const std::array<const Scalar*, R>& x, Index count,
-                                                         Stride stride, double epsilon) {
+                                                         double epsilon) {
+  using Sum = Wide<Scalar>;
   const auto [square] = row_sums<Scalar, 1, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
-    const Lanes<Scalar> values = lanes.load(x[static_cast<std::size_t>(r)] + j * stride, stride);
+    const Lanes<Scalar> values = lanes.load(x[static_cast<std::size_t>(r)] + j);
     sums[0] += values * values;
   });
-  return detail::inverse_rms_of<Scalar, R>(square, count, epsilon, [&](std::size_t r) {
-    return detail::wide_row_inverse_rms(x[r], count, stride, epsilon);
+  const PerRow<Sum, R> mean_square = square * (1 / static_cast<Sum>(count));
+  PerRow<Scalar, R> inverse_rms = detail::inverse_root<Scalar>(mean_square, epsilon);
+  detail::for_each_out_of_range<Scalar>(mean_square, epsilon, [&](std::size_t r) EVENKEEL_INLINE {
+    inverse_rms[static_cast<Index>(r)] = detail::wide_row_inverse_rms(x[r], count, epsilon);
   });
-}
-
-/// The same for rows side by side.
-template <typename Scalar, class AnyLanes>
-EVENKEEL_INLINE inline Lanes<Scalar> inverse_rms_side_by_side(const Scalar* x, Index count, Index stride,
-                                                              AnyLanes lanes, double epsilon) {
-  constexpr auto rows = static_cast<std::size_t>(lane_count<Scalar>);
-  const auto [square] = sums_side_by_side<Scalar, 1>(count, [&](Index j, auto& sums) EVENKEEL_INLINE {
-    const Lanes<Scalar> values = lanes.load(x + j * stride, UnitStride{});
-    sums[0] += values * values;
-  });
-  return detail::inverse_rms_of<Scalar, rows>(
-      square, count, epsilon,
-      [&](std::size_t r) { return detail::wide_row_inverse_rms(x + r, count, stride, epsilon); },
-      static_cast<std::size_t>(lanes.template count_of<Scalar>()));
+  return inverse_rms;
 }
 
 /// target[j] = (target[j] if accumulating) + the sum over chunks of partial[chunk * chunk_stride + j]: the last step of a

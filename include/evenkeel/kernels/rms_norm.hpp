@@ -8,14 +8,12 @@ namespace evenkeel::kernels {
 
 /// y = (offset + weight) * x / sqrt(mean(x^2) + epsilon), the mean being that of the row.
 /// Zhang & Sennrich 2019, equation 4, plus epsilon. Keeps 1 / sqrt(...) of each row where `kept` is given. y may be x.
+/// scratch: as row_norm_forward_scratch says.
 template <typename Scalar>
 void rms_norm_forward(View<const Scalar> x, const Scalar* weight, Scalar offset, double epsilon, View<Scalar> y,
-                      Scalar* kept = nullptr) {
-  row_norm_forward<ByRms<Scalar>>(x, {weight, nullptr, offset}, epsilon, y, kept);
+                      Scalar* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
+  row_norm_forward<ByRms<Scalar>>(x, {weight, nullptr, offset}, epsilon, y, kept, scratch);
 }
-
-/// Numbers of scratch that rms_norm_backward needs.
-inline Index rms_norm_scratch(Index rows, Index columns) { return row_norm_scratch(rows, columns); }
 
 /// The derivative of rms_norm_forward. With g = dy * (offset + weight) and x^ = x / sqrt(mean(x^2) + epsilon),
 ///
@@ -23,6 +21,7 @@ inline Index rms_norm_scratch(Index rows, Index columns) { return row_norm_scrat
 ///     dweight = sum(dy x^)                                           sum over the batch
 ///
 /// dx without data is not computed; dweight may be null. dx may be x or dy.
+/// scratch: as row_norm_backward_scratch says.
 template <typename Scalar>
 void rms_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight, Scalar offset,
                        const Scalar* kept, View<Scalar> dx, Scalar* dweight, Accumulate accumulate,

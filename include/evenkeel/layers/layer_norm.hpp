@@ -67,17 +67,21 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
   static constexpr bool needs_input() { return true; }
 
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode) {
-    kernels::layer_norm_forward(x, weight_.data(), bias_.data(), options_.epsilon, y, moments_.resize(x.rows));
+    Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_forward_scratch<Scalar>(x, y));
+    kernels::layer_norm_forward(x, weight_.data(), bias_.data(), options_.epsilon, y, moments_.resize(x.rows), scratch);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    Wide<Scalar>* scratch = scratch_.resize(kernels::layer_norm_scratch(x.rows, x.columns));
+    Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_backward_scratch<Scalar>(x, dy, dx));
     kernels::layer_norm_backward(x, dy, weight_.data(), moments_.data(), dx, weight_.gradient().data,
                                  bias_.gradient().data, accumulate, scratch);
   }
 
-  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>&) const {
-    kernels::layer_norm_forward(x, weight_.data(), bias_.data(), options_.epsilon, y);
+  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
+    typename Workspace<Scalar>::Frame frame(workspace);
+    const Index needed = kernels::row_norm_forward_scratch<Scalar>(x, y);
+    auto* scratch = needed > 0 ? frame.template take_array<Wide<Scalar>>(needed) : nullptr;
+    kernels::layer_norm_forward<Scalar>(x, weight_.data(), bias_.data(), options_.epsilon, y, nullptr, scratch);
   }
 
   Index features_;                                       // >= 1
@@ -85,7 +89,7 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
   detail::Parameter<Scalar> weight_;                     // (1, features), starts at one
   detail::Parameter<Scalar> bias_;                       // (1, features), starts at zero
   detail::Buffer<kernels::RowMoments<Scalar>> moments_;  // (batch), of the last forward
-  detail::Buffer<Wide<Scalar>> scratch_;                 // partial sums of the last backward
+  detail::Buffer<Wide<Scalar>> scratch_;                 // partial sums, packed rows
 };
 
 }  // namespace evenkeel

@@ -72,24 +72,28 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
   Scalar offset() const { return options_.unit_offset && options_.weight ? Scalar(1) : Scalar(0); }
 
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode) {
-    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y, inverse_rms_.resize(x.rows));
+    Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_forward_scratch<Scalar>(x, y));
+    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y, inverse_rms_.resize(x.rows), scratch);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    Wide<Scalar>* scratch = scratch_.resize(kernels::rms_norm_scratch(x.rows, x.columns));
+    Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_backward_scratch<Scalar>(x, dy, dx));
     kernels::rms_norm_backward(x, dy, weight_.data(), offset(), inverse_rms_.data(), dx, weight_.gradient().data,
                                accumulate, scratch);
   }
 
-  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>&) const {
-    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y);
+  void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
+    typename Workspace<Scalar>::Frame frame(workspace);
+    const Index needed = kernels::row_norm_forward_scratch<Scalar>(x, y);
+    auto* scratch = needed > 0 ? frame.template take_array<Wide<Scalar>>(needed) : nullptr;
+    kernels::rms_norm_forward<Scalar>(x, weight_.data(), offset(), options_.epsilon, y, nullptr, scratch);
   }
 
   Index features_;                        // >= 1
   RMSNormOptions options_;                // checked
   detail::Parameter<Scalar> weight_;      // (1, features); the gain is offset() + weight
   detail::Buffer<Scalar> inverse_rms_;    // (batch), of the last forward
-  detail::Buffer<Wide<Scalar>> scratch_;  // partial sums of the last backward
+  detail::Buffer<Wide<Scalar>> scratch_;  // partial sums, packed rows
 };
 
 }  // namespace evenkeel
