@@ -2,7 +2,7 @@
 
 #include <Eigen/Core>  // first: a header of clang's that it includes declares posix_memalign once more, less strictly
 
-#include <malloc.h>  // memalign
+#include <malloc.h>  // memalign, malloc_usable_size
 #include <stdlib.h>  // posix_memalign, aligned_alloc
 
 #include <cerrno>   // ENOMEM, EINVAL
@@ -12,12 +12,21 @@
 #error "these tests count allocations by standing in for glibc's allocator"
 #endif
 
-/// Counts every request for memory of the whole program, by whatever way: operator new and Eigen go through these. For one
-/// file a program: it defines malloc.
+/// Counts every request for memory of the whole program, by whatever way, and the bytes it holds: operator new and Eigen go
+/// through these. For one file a program: it defines malloc.
 namespace allocation {
 
-inline long requests = 0;      // of one thread: the tests have no other
-inline std::size_t bytes = 0;  // that these asked for
+// Of one thread: the tests have no other.
+inline long requests = 0;
+inline long held = 0;  // bytes, as the allocator rounds them
+inline long peak = 0;  // the most that was held
+
+inline void* taken(void* memory) {
+  held += static_cast<long>(malloc_usable_size(memory));
+  if (held > peak) peak = held;
+  return memory;
+}
+inline void given_back(void* memory) { held -= static_cast<long>(malloc_usable_size(memory)); }
 
 /// How many requests a piece of code makes.
 template <class Code>
@@ -27,12 +36,17 @@ long count(const Code& code) {
   return requests - before;
 }
 
-/// How many bytes it asks for.
+/// Bytes that are held more than before a piece of code: when it is done, and at most while it runs.
+struct Bytes {
+  long after, most;
+};
+
 template <class Code>
-std::size_t bytes_of(const Code& code) {
-  const std::size_t before = bytes;
+Bytes bytes(const Code& code) {
+  const long before = held;
+  peak = held;
   code();
-  return bytes - before;
+  return {held - before, peak - before};
 }
 
 }  // namespace allocation
@@ -47,38 +61,36 @@ void __libc_free(void* memory);
 
 void* malloc(std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += size;
-  return __libc_malloc(size);
+  return allocation::taken(__libc_malloc(size));
 }
 void* calloc(std::size_t count, std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += count * size;
-  return __libc_calloc(count, size);
+  return allocation::taken(__libc_calloc(count, size));
 }
 void* realloc(void* old, std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += size;
-  return __libc_realloc(old, size);
+  allocation::given_back(old);
+  return allocation::taken(__libc_realloc(old, size));
 }
 void* memalign(std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += size;
-  return __libc_memalign(alignment, size);
+  return allocation::taken(__libc_memalign(alignment, size));
 }
 void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += size;
-  return __libc_memalign(alignment, size);
+  return allocation::taken(__libc_memalign(alignment, size));
 }
 int posix_memalign(void** memory, std::size_t alignment, std::size_t size) noexcept {
   ++allocation::requests;
-  allocation::bytes += size;
   if (alignment % sizeof(void*) != 0 || (alignment & (alignment - 1)) != 0 || alignment == 0) return EINVAL;
   void* const got = __libc_memalign(alignment, size);
   if (got == nullptr) return ENOMEM;
-  *memory = got;
+  *memory = allocation::taken(got);
   return 0;
 }
-void free(void* memory) noexcept { __libc_free(memory); }
+void free(void* memory) noexcept {
+  allocation::given_back(memory);
+  __libc_free(memory);
+}
 
 }  // extern "C"
