@@ -22,6 +22,11 @@ TEST_CASE("A buffer keeps its memory for anything that fits", "[buffer]") {
   CHECK(view.column_stride == 1);
 }
 
+TEST_CASE("Room for nothing is somewhere too", "[buffer]") {
+  ek::detail::Buffer<double> buffer;
+  CHECK(buffer.resize(0) != nullptr);
+}
+
 TEST_CASE("A copy of a buffer has memory of its own", "[buffer]") {
   ek::detail::Buffer<int> buffer;
   buffer.resize(3)[1] = 7;

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <algorithm>  // rotate
+#include <algorithm>  // max, rotate
 #include <array>
 
 #include "evenkeel/core/types.hpp"  // Matrix, Index
@@ -12,8 +12,10 @@ namespace evenkeel::detail {
 template <typename T>
 class Buffer {
  public:
-  /// Room for at least `size` elements. What was there may be gone.
+  /// Room for at least `size` elements, and never a null pointer, from which nothing may be counted. What was there may be
+  /// gone.
   T* resize(Index size) {
+    size = (std::max)(size, Index{1});
     if (size > storage_.size()) storage_.resize(size);
     return storage_.data();
   }
