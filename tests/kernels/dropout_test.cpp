@@ -50,11 +50,7 @@ TEST_CASE("The mask is its definition's in many rows, which are several chunks",
   const auto x = values::random<float>(5001, 21, 1);
   for (const Order order : strided::orders) {
     Storage<float> y(x, order);
-<<<<<<< HEAD
     kernels::dropout_forward(y.fixed(), key, scale, y.view(), nullptr);
-=======
-    kernels::dropout(y.fixed(), key, scale, y.view());
->>>>>>> c300001 (Test masks of many rows in every storage order)
     CHECK(compare::same_bits(y.matrix(), expected_of(x)));
   }
 }

@@ -1,0 +1,3 @@
+#include "kernels_once/kernels_once.hpp"
+
+EVENKEEL_KERNELS(, float)
