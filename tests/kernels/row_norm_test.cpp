@@ -36,28 +36,28 @@ std::size_t scratch_for(Storage<double>& x, Storage<double>& dy, Storage<double>
 
 TEST_CASE("The row norms' forward and backward are the same bits in every storage order", "[row_norm]") {
   struct Shape {
-    Index rows, columns;
+    Index batch, features;
   };
   // Packed on the stack and in scratch; more rows than are packed at a time, and than are summed in their own type.
-  for (const auto& [rows, columns] : {Shape{6, 37}, Shape{70, 37}, Shape{133, 600}}) {
-    const auto x = values::random<double>(rows, columns, 1), dy = values::random<double>(rows, columns, 2),
-               weight = values::positive<double>(1, columns, 3), bias = values::random<double>(1, columns, 4);
+  for (const auto& [batch, features] : {Shape{6, 37}, Shape{70, 37}, Shape{133, 600}}) {
+    const auto x = values::random<double>(batch, features, 1), dy = values::random<double>(batch, features, 2),
+               weight = values::positive<double>(1, features, 3), bias = values::random<double>(1, features, 4);
     std::vector<Matrix> first;
     for (const Order in : strided::orders)
       for (const Order out : strided::orders) {
         Storage<double> input(x, in), delta(dy, in), y(x, out), dx(x, out);
-        Matrix dweight(1, columns), dbias(1, columns);
+        Matrix dweight(1, features), dbias(1, features);
         std::vector<Matrix> results;
         std::vector<double> scratch(scratch_for(input, delta, dx));
 
-        std::vector<kernels::RowMoments<double>> moments(static_cast<std::size_t>(rows));
+        std::vector<kernels::RowMoments<double>> moments(static_cast<std::size_t>(batch));
         kernels::layer_norm_forward(input.fixed(), weight.data(), bias.data(), 1e-5, y.view(), moments.data(),
                                     scratch.data());
         kernels::layer_norm_backward<double>(input.fixed(), delta.fixed(), weight.data(), moments.data(), dx.view(),
                                              dweight.data(), dbias.data(), no, scratch.data());
         results.insert(results.end(), {y.matrix(), dx.matrix(), dweight, dbias});
 
-        std::vector<double> kept(static_cast<std::size_t>(rows));
+        std::vector<double> kept(static_cast<std::size_t>(batch));
         kernels::rms_norm_forward(input.fixed(), weight.data(), 0.0, 1e-5, y.view(), kept.data(), scratch.data());
         kernels::rms_norm_backward<double>(input.fixed(), delta.fixed(), weight.data(), 0.0, kept.data(), dx.view(),
                                            dweight.data(), no, scratch.data());

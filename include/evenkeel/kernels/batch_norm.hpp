@@ -38,7 +38,7 @@ struct ColumnRun {
     if constexpr (PerColumn)
       return lanes.load(each + channel + j);
     else
-      return Lanes<Scalar>::Constant(each[channel]);
+      return filled_with<Lanes<Scalar>>(each[channel]);
   }
 };
 

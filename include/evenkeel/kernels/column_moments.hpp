@@ -77,8 +77,8 @@ EVENKEEL_INLINE inline void for_each_four_rows(Index first, Index end, const Bod
 }
 
 /// The sum of R arrays, in a tree.
-template <std::size_t R, typename Scalar>
-EVENKEEL_INLINE inline Lanes<Scalar> sum_of_rows(const Lanes<Scalar> (&rows)[R]) {
+template <class AnyLanes, std::size_t R>
+EVENKEEL_INLINE inline AnyLanes sum_of_rows(const AnyLanes (&rows)[R]) {
   if constexpr (R == 1)
     return rows[0];
   else

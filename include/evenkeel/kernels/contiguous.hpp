@@ -24,7 +24,7 @@ namespace detail {
 
 /// As many numbers as a vector has.
 template <typename Scalar>
-inline constexpr Index square_size = (std::max)(vector_bytes / static_cast<Index>(sizeof(Scalar)), Index{1});
+inline constexpr Index square_size = (std::max)(register_bytes / static_cast<Index>(sizeof(Scalar)), Index{1});
 
 /// to(i, j) = from(i, j) for square_size rows and columns, from being stored by columns and to by rows, or the other way round.
 /// Eigen transposes a square of that size in registers.

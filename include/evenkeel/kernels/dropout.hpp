@@ -315,16 +315,16 @@ EVENKEEL_INLINE inline Lanes<Scalar> kept_only(std::uint64_t bits, const Lanes<S
   Lanes<Scalar> result;
 #if defined(__SSE2__)
   if constexpr (!std::is_same_v<Scalar, long double>) {
-    constexpr Index bytes = (std::min)(mask_register_bytes, (many_registers ? 2 : 1) * vector_bytes);
+    constexpr Index bytes = (std::min)(mask_register_bytes, register_bytes);
     typedef std::uint32_t Bits __attribute__((vector_size(bytes)));
     constexpr Index each = bytes / static_cast<Index>(sizeof(Scalar));
     const Bits all_bits = Bits{} + static_cast<std::uint32_t>(bits);
     unrolled<static_cast<std::size_t>(lane_count<Scalar> / each)>([&](Index i) EVENKEEL_INLINE {
       Bits own, value;
       std::memcpy(&own, lane_bits<Scalar>.bit + i * each * LaneBits<Scalar>::parts, sizeof own);
-      std::memcpy(&value, values.data() + i * each, sizeof value);
+      std::memcpy(&value, reinterpret_cast<const Scalar*>(&values) + i * each, sizeof value);
       value &= reinterpret_cast<Bits>((all_bits & own) == own);
-      std::memcpy(result.data() + i * each, &value, sizeof value);
+      std::memcpy(reinterpret_cast<Scalar*>(&result) + i * each, &value, sizeof value);
     });
     return result;
   }

@@ -4,7 +4,7 @@
 #include <emmintrin.h>  // _mm_stream_si128, _mm_sfence
 #endif
 
-#include <Eigen/Core>  // Array, Map
+#include <Eigen/Core>  // Array
 
 #include <algorithm>  // min
 #include <array>
@@ -14,27 +14,12 @@
 #include <type_traits>  // integral_constant
 #include <utility>      // index_sequence
 
-#include "evenkeel/core/types.hpp"  // Index, Wide
-#include "evenkeel/core/view.hpp"   // View
+#include "evenkeel/core/types.hpp"        // Index, Wide
+#include "evenkeel/core/view.hpp"         // View
+#include "evenkeel/kernels/register.hpp"  // Register
 
-/// Loops over the rows of matrices at the speed of memory, in plain C++: numbers are taken in arrays of fixed size, for which
-/// Eigen emits vector instructions whatever the compiler's flags, and which the compilers keep in registers.
+/// Loops over the rows of matrices at the speed of memory: numbers are taken a register at a time.
 namespace evenkeel::kernels {
-
-/// Functions and lambdas inside the loops below, which must become part of them: what they hold would else live in memory. Written
-/// behind the parameters of a lambda and before a function.
-#if defined(__GNUC__)
-#define EVENKEEL_INLINE __attribute__((always_inline))
-#else
-#define EVENKEEL_INLINE
-#endif
-
-/// Functions that must not become part of loops: what is rare, or what compilers vectorize only by itself.
-#if defined(__GNUC__)
-#define EVENKEEL_APART __attribute__((noinline))
-#else
-#define EVENKEEL_APART
-#endif
 
 /// A stride that is one, known at compile time: what lets a row be read in vectors.
 using UnitStride = std::integral_constant<Index, 1>;
@@ -46,23 +31,33 @@ decltype(auto) with_strides(const Body& body, Strides... strides) {
   return body(strides...);
 }
 
-/// Numbers worked on side by side: one vector register of the target, or two where there are 32 of them. Sums over a row
-/// depend on it, so their last bits differ between targets, as they do with fused multiplication.
-inline constexpr Index vector_bytes = EIGEN_MAX_STATIC_ALIGN_BYTES > 16 ? EIGEN_MAX_STATIC_ALIGN_BYTES : 16;
-inline constexpr bool many_registers = vector_bytes > 32;
+/// Numbers worked on side by side. Sums over a row depend on how many, so their last bits differ between targets, as they do
+/// with fused multiplication.
 template <typename Scalar>
-inline constexpr Index lane_count = (many_registers ? 2 : 1) * vector_bytes / static_cast<Index>(sizeof(Scalar));
-
+using Lanes = Register<Scalar>;
 template <typename Scalar>
-using Lanes = Eigen::Array<Scalar, static_cast<int>(lane_count<Scalar>), 1>;
+inline constexpr Index lane_count = register_count<Scalar>;
 
-/// The sum of the lanes, in a tree of halves.
-template <typename Scalar, int Size>
-EVENKEEL_INLINE inline Scalar sum_of(const Eigen::Array<Scalar, Size, 1>& values) {
-  if constexpr (Size == 1)
+/// Whether the target has 32 registers, or only 16.
+inline constexpr bool many_registers = register_bytes > 32;
+
+/// The sum of Count numbers side by side in memory, in a tree of halves.
+template <Index Count, typename Scalar>
+EVENKEEL_INLINE inline Scalar sum_of(const Scalar* values) {
+  if constexpr (Count == 1) {
     return values[0];
-  else
-    return sum_of<Scalar, Size / 2>(values.template head<Size / 2>() + values.template tail<Size / 2>());
+  } else {
+    using Half = Register<Scalar, Count / 2 * static_cast<Index>(sizeof(Scalar))>;
+    Scalar sums[static_cast<std::size_t>(Count / 2)];
+    store<Half>(sums, load<Half>(values) + load<Half>(values + Count / 2));
+    return sum_of<Count / 2>(sums);
+  }
+}
+template <typename Scalar>
+EVENKEEL_INLINE inline Scalar sum_of_lanes(const Lanes<Scalar>& lanes) {
+  Scalar values[static_cast<std::size_t>(lane_count<Scalar>)];
+  store<Lanes<Scalar>>(values, lanes);
+  return sum_of<lane_count<Scalar>>(values);
 }
 
 /// Bytes that the caches keep together.
@@ -88,19 +83,19 @@ struct WholeLanes {
       for (Index j = 0; j < lane_count<Scalar>; j += line) kernels::prefetch(from + j);
   }
   template <typename Scalar>
-  EVENKEEL_INLINE auto load(const Scalar* from, Scalar = Scalar(0)) const {
-    return Eigen::Map<const Lanes<Scalar>>(from);
+  EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* from, Scalar = Scalar(0)) const {
+    return kernels::load<Lanes<Scalar>>(from);
   }
-  template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(Scalar* to, const Values& values) const {
-    Eigen::Map<Lanes<Scalar>>{to} = values;
+  template <typename Scalar>
+  EVENKEEL_INLINE void store(Scalar* to, const Lanes<Scalar>& values) const {
+    kernels::store<Lanes<Scalar>>(to, values);
   }
 };
 
 /// The first `count` lanes; the others are `fill`.
 template <typename Scalar>
 EVENKEEL_APART Lanes<Scalar> load_part(const Scalar* from, Index count, Scalar fill) {
-  Lanes<Scalar> values = Lanes<Scalar>::Constant(fill);
+  Lanes<Scalar> values = filled_with<Lanes<Scalar>>(fill);
   for (Index lane = 0; lane < count; ++lane) values[lane] = from[lane];
   return values;
 }
@@ -119,8 +114,8 @@ struct PartOfLanes {
   EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* from, Scalar fill = Scalar(0)) const {
     return load_part(from, count, fill);
   }
-  template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(Scalar* to, const Values& values) const {
+  template <typename Scalar>
+  EVENKEEL_INLINE void store(Scalar* to, const Lanes<Scalar>& values) const {
     store_part<Scalar>(to, count, values);
   }
 };
@@ -146,7 +141,7 @@ EVENKEEL_INLINE inline void for_each_lanes(Index first, Index end, const Body& b
 
 /// Partial sums in the type of the data run over so many lanes in turn before they are added up in the wide type: few
 /// enough that their error is that of some roundings.
-inline constexpr Index lanes_a_piece = many_registers ? 16 : 32;
+inline constexpr Index lanes_a_piece = 32;
 
 /// One number for each of R rows.
 template <typename Number, std::size_t R>
@@ -161,13 +156,15 @@ EVENKEEL_INLINE inline std::array<PerRow<Wide<Scalar>, R>, K> row_sums(Index col
   for (auto& total : totals) total.setZero();
   for (Index first = 0; first < columns; first += piece) {
     Lanes<Scalar> sums[R][K];
-    unrolled<R>([&](Index r) EVENKEEL_INLINE { unrolled<K>([&](Index k) EVENKEEL_INLINE { sums[r][k].setZero(); }); });
+    unrolled<R>([&](Index r) EVENKEEL_INLINE {
+      unrolled<K>([&](Index k) EVENKEEL_INLINE { sums[r][k] = zeros<Lanes<Scalar>>(); });
+    });
     for_each_lanes<Scalar>(first, (std::min)(columns, first + piece), [&](Index j, auto lanes) EVENKEEL_INLINE {
       unrolled<R>([&](Index r) EVENKEEL_INLINE { add(r, j, lanes, sums[r]); });
     });
     unrolled<R>([&](Index r) EVENKEEL_INLINE {
       unrolled<K>([&](Index k) EVENKEEL_INLINE {
-        totals[static_cast<std::size_t>(k)][r] += static_cast<Wide<Scalar>>(sum_of(sums[r][k]));
+        totals[static_cast<std::size_t>(k)][r] += static_cast<Wide<Scalar>>(sum_of_lanes<Scalar>(sums[r][k]));
       });
     });
   }
@@ -176,8 +173,8 @@ EVENKEEL_INLINE inline std::array<PerRow<Wide<Scalar>, R>, K> row_sums(Index col
 
 /// How results are written: into the caches, where the next layer finds them.
 struct CachedStores {
-  template <class Lanes, typename Scalar, class Values>
-  EVENKEEL_INLINE void store(Lanes lanes, Scalar* to, const Values& values) const {
+  template <class AnyLanes, typename Scalar>
+  EVENKEEL_INLINE void store(AnyLanes lanes, Scalar* to, const Lanes<Scalar>& values) const {
     lanes.store(to, values);
   }
   void finish() const {}
@@ -185,22 +182,22 @@ struct CachedStores {
 
 /// Past the caches, for results that would not stay there: memory is not read before it is overwritten.
 struct StreamedStores {
-  template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(WholeLanes, Scalar* to, const Values& values) const {
-    const Lanes<Scalar> evaluated = values;
+  template <typename Scalar>
+  EVENKEEL_INLINE void store(WholeLanes lanes, Scalar* to, const Lanes<Scalar>& values) const {
 #if defined(__SSE2__)
     constexpr auto each = static_cast<Index>(sizeof(__m128i) / sizeof(Scalar));
     for (Index lane = 0; lane < lane_count<Scalar>; lane += each) {
       __m128i bits;
-      std::memcpy(&bits, evaluated.data() + lane, sizeof bits);
+      std::memcpy(&bits, reinterpret_cast<const Scalar*>(&values) + lane, sizeof bits);
       _mm_stream_si128(reinterpret_cast<__m128i*>(to + lane), bits);
     }
+    (void)lanes;
 #else
-    Eigen::Map<Lanes<Scalar>>{to} = evaluated;
+    lanes.store(to, values);
 #endif
   }
-  template <typename Scalar, class Values>
-  EVENKEEL_INLINE void store(PartOfLanes lanes, Scalar* to, const Values& values) const {
+  template <typename Scalar>
+  EVENKEEL_INLINE void store(PartOfLanes lanes, Scalar* to, const Lanes<Scalar>& values) const {
     lanes.store(to, values);
   }
   /// To be called before others may read what was written.

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <Eigen/Core>  // Array
-
 #include <algorithm>    // min, fill_n
 #include <cstddef>      // size_t
 #include <type_traits>  // integral_constant
@@ -222,9 +220,7 @@ void multiply_row(View<const Scalar> a, View<const Scalar> b, View<Scalar> c, Pr
       });
     }
     for (Index n = 0; n < static_cast<Index>(Count); ++n) {
-      Eigen::Array<Scalar, static_cast<int>(width), 1> lanes;
-      store<R>(lanes.data(), sums[n]);
-      Scalar sum = sum_of(lanes);
+      Scalar sum = sum_of_lanes<Scalar>(sums[n]);
       for (Index rest = k; rest < depth; ++rest) sum += a.data[rest] * b(rest, j + n);
       c(0, j + n) = product == Product::add ? sum + c(0, j + n) : sum;
     }

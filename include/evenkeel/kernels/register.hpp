@@ -12,13 +12,27 @@
 #include <concepts>  // same_as
 #include <cstddef>   // size_t
 
-#include "evenkeel/core/types.hpp"     // Index
-#include "evenkeel/kernels/lanes.hpp"  // EVENKEEL_INLINE
+#include "evenkeel/core/types.hpp"  // Index
 
 /// Numbers in one vector register of the target. Where a formula is written in one statement of these, both compilers fuse
 /// its multiplications and additions, which they do not do for Eigen's arrays; and they are as fast without optimization flags
 /// beyond -O2.
 namespace evenkeel::kernels {
+
+/// Functions and lambdas inside of loops, which must become part of them: what they hold would else live in memory. Written
+/// behind the parameters of a lambda and before a function.
+#if defined(__GNUC__)
+#define EVENKEEL_INLINE __attribute__((always_inline))
+#else
+#define EVENKEEL_INLINE
+#endif
+
+/// Functions that must not become part of loops: what is rare.
+#if defined(__GNUC__)
+#define EVENKEEL_APART __attribute__((noinline))
+#else
+#define EVENKEEL_APART
+#endif
 
 /// Before a loop whose numbers fill the registers: clang would unroll it, and have too few.
 #if defined(__clang__)
@@ -86,6 +100,13 @@ EVENKEEL_INLINE inline R zeros() {
     return R::Zero();
   else
     return R{};
+}
+template <class R, typename Scalar>
+EVENKEEL_INLINE inline R filled_with(Scalar value) {
+  if constexpr (requires { R::Zero(); })
+    return R::Constant(value);
+  else
+    return value - R{};  // also where the value is -0
 }
 
 /// The larger of each pair; the second where either is NaN.

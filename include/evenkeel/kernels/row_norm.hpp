@@ -40,8 +40,7 @@ struct ByMoments {
     }
     EVENKEEL_INLINE Scalar middle(Index r) const { return moments.mean[r]; }
     EVENKEEL_INLINE Scalar inverse(Index r) const { return moments.inverse_deviation[r]; }
-    template <class Values>
-    EVENKEEL_INLINE Lanes<Scalar> standardized(Index r, const Values& x) const {
+    EVENKEEL_INLINE Lanes<Scalar> standardized(Index r, const Lanes<Scalar>& x) const {
       return (x - middle(r)) * inverse(r) + shift[r];
     }
 
@@ -75,10 +74,7 @@ struct ByRms {
     }
     EVENKEEL_INLINE Scalar middle(Index) const { return Scalar(0); }
     EVENKEEL_INLINE Scalar inverse(Index r) const { return inverse_rms[r]; }
-    template <class Values>
-    EVENKEEL_INLINE Lanes<Scalar> standardized(Index r, const Values& x) const {
-      return x * inverse(r);
-    }
+    EVENKEEL_INLINE Lanes<Scalar> standardized(Index r, const Lanes<Scalar>& x) const { return x * inverse(r); }
   };
 };
 
@@ -156,8 +152,8 @@ void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Sc
         for (Index j0 = 0; j0 < columns; j0 += piece) {
           Lanes<Scalar> g_sum[R], gx_sum[R];
           unrolled<R>([&](Index r) EVENKEEL_INLINE {
-            g_sum[r].setZero();
-            gx_sum[r].setZero();
+            g_sum[r] = zeros<Lanes<Scalar>>();
+            gx_sum[r] = zeros<Lanes<Scalar>>();
           });
           for_each_lanes<Scalar>(j0, (std::min)(columns, j0 + piece), [&](Index j, auto lanes) EVENKEEL_INLINE {
             const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
@@ -179,8 +175,8 @@ void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Sc
             if constexpr (Norm::centred) lanes.store(bias_sum + j, to_bias);
           });
           unrolled<R>([&](Index r) EVENKEEL_INLINE {
-            if constexpr (Norm::centred) sum_g[r] += static_cast<Sum>(sum_of(g_sum[r]));
-            sum_gx[r] += static_cast<Sum>(sum_of(gx_sum[r]));
+            if constexpr (Norm::centred) sum_g[r] += static_cast<Sum>(sum_of_lanes<Scalar>(g_sum[r]));
+            sum_gx[r] += static_cast<Sum>(sum_of_lanes<Scalar>(gx_sum[r]));
           });
         }
         if (dx.data == nullptr) return;

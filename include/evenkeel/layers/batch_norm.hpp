@@ -202,14 +202,16 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
       else
         kernels::channel_gradient_sums(x, dy, positions_, numbers.mean, numbers.mean_residual, sums);
       const auto n = static_cast<Sum>(x.rows * positions_);
+      const auto add = [accumulate](Scalar& gradient, Sum term) {
+        gradient = static_cast<Scalar>(accumulate == Accumulate::yes ? static_cast<Sum>(gradient) + term : term);
+      };
       for (Index c = 0; c < channels_; ++c) {
         const auto inverse = static_cast<Sum>(numbers.inverse_deviation[c]);
         numbers.mean_dy[c] = static_cast<Scalar>(sums[c].dy / n);
         numbers.slope[c] = static_cast<Scalar>(inverse * inverse * (sums[c].dy_centred / n));
         if (!options_.affine) continue;
-        const Sum dweight = sums[c].dy_centred * inverse;
-        kernels::add_partial_sums(&dweight, 1, 1, 1, accumulate, weight_.gradient().data + c);
-        kernels::add_partial_sums(&sums[c].dy, 1, 1, 1, accumulate, bias_.gradient().data + c);
+        add(weight_.gradient().data[c], sums[c].dy_centred * inverse);
+        add(bias_.gradient().data[c], sums[c].dy);
       }
     }
     if (dx.data == nullptr) return;
