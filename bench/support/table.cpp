@@ -53,7 +53,7 @@ constexpr std::array headings = {
         "peers_torch", "", "Beside PyTorch",
         "Our time over PyTorch's, the median of pairs taken in turn: below 1 ours is faster. In brackets microseconds, "
         "ours : PyTorch's. float, one thread. PyTorch's rms_norm is put together from its parts; its dropout keeps the "
-        "mask for backward, where ours computes it again."},
+        "mask for backward, as ours does, in one bit an element."},
     Heading{"peers_torch", "error", "Errors beside PyTorch's",
             "Largest error against long double over the result's largest number (over one where that is zero), ours : "
             "PyTorch's, float. large_mean is 1e4 +- 1e-2, constant has no spread, long takes statistics of 200,000 "
