@@ -51,12 +51,12 @@ void for_each_run(Index columns, Index positions, const Body& body) {
 /// y = f(inputs) for the columns of a run, all rows being contiguous. f(run, j, lanes) gives the function of the lanes at j.
 template <typename Scalar, class Stores, class F, class Run, class... Inputs>
 void transform_run(Stores stores, bool near, const F& f, Run run, View<Scalar> y, Inputs... inputs) {
-  for_each_four_rows(0, y.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+  for_each_four_rows(0, y.rows, rows_collide(near, y), [&](Index i, auto count) EVENKEEL_INLINE {
     constexpr std::size_t rows = decltype(count)::value;
     for_each_lanes<Scalar>(0, y.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
       const auto of_lanes = f(run, j, lanes);
       unrolled<rows>([&](Index r) EVENKEEL_INLINE {
-        (lanes.prefetch(inputs.row(i + r) + j + (near ? 0 : 4 * inputs.row_stride)), ...);
+        (lanes.prefetch(inputs.row(i + r) + j + (near ? 0 : static_cast<Index>(rows) * inputs.row_stride)), ...);
         stores.store(lanes, y.row(i + r) + j, of_lanes(lanes.load(inputs.row(i + r) + j)...));
       });
     });
@@ -172,15 +172,15 @@ template <typename Scalar>
 void add_gradient_sums(bool near, View<const Scalar> x, View<const Scalar> dy, const Scalar* mean,
                        const Scalar* mean_residual, TileSums<Scalar>& sums, ChannelGradientSums<Wide<Scalar>>* totals) {
   sums.clear(x.columns);
-  for_each_four_rows(0, x.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+  for_each_four_rows(0, x.rows, rows_collide(near, x), [&](Index i, auto count) EVENKEEL_INLINE {
     constexpr std::size_t rows = decltype(count)::value;
     for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
       const Lanes<Scalar> middle = lanes.load(mean + j), residual = lanes.load(mean_residual + j);
       Lanes<Scalar> deltas[rows], products[rows];
       unrolled<rows>([&](Index r) EVENKEEL_INLINE {
         const Scalar *input = x.row(i + r) + j, *delta = dy.row(i + r) + j;
-        lanes.prefetch(input + (near ? 0 : 4 * x.row_stride));
-        lanes.prefetch(delta + (near ? 0 : 4 * dy.row_stride));
+        lanes.prefetch(input + (near ? 0 : static_cast<Index>(rows) * x.row_stride));
+        lanes.prefetch(delta + (near ? 0 : static_cast<Index>(rows) * dy.row_stride));
         deltas[r] = lanes.load(delta);
         products[r] = deltas[r] * ((lanes.load(input) - middle) - residual);
       });

@@ -69,10 +69,11 @@ void for_each_tile(Index columns, const Body& body, const Views&... views) {
   for (Index first = 0; first < columns; first += tile) body(first, (std::min)(tile, columns - first));
 }
 
-/// Calls body(row, R) for the rows from `first` to `end`, four at a time while there are four.
+/// Calls body(row, R) for the rows from `first` to `end`, four at a time while there are four, unless they are to go one by one.
 template <class Body>
-EVENKEEL_INLINE inline void for_each_four_rows(Index first, Index end, const Body& body) {
-  for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
+EVENKEEL_INLINE inline void for_each_four_rows(Index first, Index end, bool one_by_one, const Body& body) {
+  if (!one_by_one)
+    for (; first + 4 <= end; first += 4) body(first, std::integral_constant<std::size_t, 4>{});
   for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
 }
 
@@ -147,13 +148,13 @@ void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar
     const auto n = static_cast<Sum>(block.rows);
     const auto inverse_n = static_cast<Scalar>(1 / n);
     sums.clear(x.columns);
-    for_each_four_rows(0, block.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+    for_each_four_rows(0, block.rows, rows_collide(near, block), [&](Index i, auto count) EVENKEEL_INLINE {
       constexpr std::size_t rows = decltype(count)::value;
       for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
         Lanes<Scalar> values[rows];
         unrolled<rows>([&](Index r) EVENKEEL_INLINE {
           const Scalar* from = block.row(i + r) + j;
-          lanes.prefetch(from + (near ? 0 : 4 * block.row_stride));
+          lanes.prefetch(from + (near ? 0 : static_cast<Index>(rows) * block.row_stride));
           values[r] = lanes.load(from);
         });
         Scalar* sum = sums.first.data() + j;
@@ -164,7 +165,7 @@ void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar
       mean[j] = sums.first[j] * inverse_n;
       sums.first[j] = Scalar(0);
     }
-    for_each_four_rows(0, block.rows, [&](Index i, auto count) EVENKEEL_INLINE {
+    for_each_four_rows(0, block.rows, rows_collide(near, block), [&](Index i, auto count) EVENKEEL_INLINE {
       constexpr std::size_t rows = decltype(count)::value;
       for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
         const Lanes<Scalar> middle = lanes.load(mean.data() + j);

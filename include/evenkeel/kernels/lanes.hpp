@@ -216,6 +216,13 @@ bool is_near(View<Scalar> x) {
   return static_cast<std::size_t>(x.size()) * sizeof(Scalar) <= near_bytes;
 }
 
+/// Whether rows that are not near fall on the same places of the caches, where they would drive each other out.
+template <typename Scalar>
+bool rows_collide(bool near, View<Scalar> x) {
+  constexpr Index page = 4096;
+  return !near && x.row_stride * static_cast<Index>(sizeof(Scalar)) % page == 0;
+}
+
 /// A result of more bytes than this leaves the caches before anybody reads it.
 inline constexpr std::size_t streamed_bytes = std::size_t{16} << 20;
 
@@ -239,17 +246,18 @@ inline constexpr std::size_t most_rows = std::is_same_v<Scalar, long double> ? 1
 
 /// Calls body(first row, R), R being a std::integral_constant, until the rows from `first` to `end` are done: `Most` at a
 /// time, so that the sums of one row need not wait for each other, or two where so many rows of `row_bytes` would fill the
-/// innermost cache.
+/// innermost cache, or one where they collide in it.
 template <std::size_t Most, class Body>
-EVENKEEL_INLINE inline void for_each_rows(Index first, Index end, Index row_bytes, const Body& body) {
+EVENKEEL_INLINE inline void for_each_rows(Index first, Index end, Index row_bytes, bool collide, const Body& body) {
   constexpr Index most_bytes = 16384;
+  const auto by = [&]<std::size_t R>(std::integral_constant<std::size_t, R> rows) EVENKEEL_INLINE {
+    for (; first + static_cast<Index>(R) <= end; first += static_cast<Index>(R)) body(first, rows);
+  };
   if constexpr (Most > 2)
-    if (!many_registers || static_cast<Index>(Most) * row_bytes <= most_bytes)
-      for (; first + static_cast<Index>(Most) <= end; first += static_cast<Index>(Most))
-        body(first, std::integral_constant<std::size_t, Most>{});
+    if (!collide && static_cast<Index>(Most) * row_bytes <= most_bytes) by(std::integral_constant<std::size_t, Most>{});
   if constexpr (Most > 1)
-    for (; first + 2 <= end; first += 2) body(first, std::integral_constant<std::size_t, 2>{});
-  for (; first < end; ++first) body(first, std::integral_constant<std::size_t, 1>{});
+    if (!collide) by(std::integral_constant<std::size_t, 2>{});
+  by(std::integral_constant<std::size_t, 1>{});
 }
 
 }  // namespace evenkeel::kernels

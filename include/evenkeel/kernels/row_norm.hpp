@@ -105,33 +105,34 @@ template <class Norm, class Stores, typename Scalar = typename Norm::Scalar>
 void forward_rows(Stores stores, bool near, View<const Scalar> x, Affine<Scalar> affine, double epsilon, View<Scalar> y,
                   typename Norm::Kept* kept) {
   const Index row_bytes = x.columns * static_cast<Index>(sizeof(Scalar));
-  for_each_rows<most_rows<Scalar>>(0, x.rows, row_bytes, [&]<std::size_t R>(Index first, RowCount<R>) EVENKEEL_INLINE {
-    const auto input = rows_from<R>(x, first);
-    const auto output = rows_from<R>(y, first);
-    const typename Norm::template Rows<R> measured(input, x.columns, epsilon);
-    const Index ahead = near ? 0 : static_cast<Index>(R) * x.row_stride;
+  for_each_rows<most_rows<Scalar>>(
+      0, x.rows, row_bytes, rows_collide(near, x), [&]<std::size_t R>(Index first, RowCount<R>) EVENKEEL_INLINE {
+        const auto input = rows_from<R>(x, first);
+        const auto output = rows_from<R>(y, first);
+        const typename Norm::template Rows<R> measured(input, x.columns, epsilon);
+        const Index ahead = near ? 0 : static_cast<Index>(R) * x.row_stride;
 
-    constexpr std::size_t pair = many_registers || R == 1 ? R : 2;  // rows whose numbers the registers hold
-    unrolled<R / pair>([&](Index p) EVENKEEL_INLINE {
-      for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-        const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
-        Lanes<Scalar> bias;
-        if constexpr (Norm::centred) bias = lanes.load(affine.bias + j);
-        unrolled<pair>([&](Index q) EVENKEEL_INLINE {
-          const Index r = p * static_cast<Index>(pair) + q;
-          const Scalar* from = input[static_cast<std::size_t>(r)] + j;
-          lanes.prefetch(from + ahead);
-          const Lanes<Scalar> standard = measured.standardized(r, lanes.load(from));
-          Scalar* to = output[static_cast<std::size_t>(r)] + j;
-          if constexpr (Norm::centred)
-            stores.store(lanes, to, standard * weight + bias);
-          else
-            stores.store(lanes, to, standard * weight);
+        constexpr std::size_t pair = many_registers || R == 1 ? R : 2;  // rows whose numbers the registers hold
+        unrolled<R / pair>([&](Index p) EVENKEEL_INLINE {
+          for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
+            const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
+            Lanes<Scalar> bias;
+            if constexpr (Norm::centred) bias = lanes.load(affine.bias + j);
+            unrolled<pair>([&](Index q) EVENKEEL_INLINE {
+              const Index r = p * static_cast<Index>(pair) + q;
+              const Scalar* from = input[static_cast<std::size_t>(r)] + j;
+              lanes.prefetch(from + ahead);
+              const Lanes<Scalar> standard = measured.standardized(r, lanes.load(from));
+              Scalar* to = output[static_cast<std::size_t>(r)] + j;
+              if constexpr (Norm::centred)
+                stores.store(lanes, to, standard * weight + bias);
+              else
+                stores.store(lanes, to, standard * weight);
+            });
+          });
         });
+        if (kept != nullptr) measured.keep(kept + first);
       });
-    });
-    if (kept != nullptr) measured.keep(kept + first);
-  });
 }
 
 /// row_norm_backward likewise, for few enough rows for sums in Scalar. Adds to weight_sum and bias_sum.
@@ -142,7 +143,7 @@ void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Sc
   const Index columns = x.columns;
   const Index row_bytes = 2 * columns * static_cast<Index>(sizeof(Scalar));
   for_each_rows<(std::min)(most_rows<Scalar>, std::size_t{many_registers ? 4 : 2})>(
-      0, x.rows, row_bytes, [&]<std::size_t R>(Index first, RowCount<R>) EVENKEEL_INLINE {
+      0, x.rows, row_bytes, rows_collide(near, x), [&]<std::size_t R>(Index first, RowCount<R>) EVENKEEL_INLINE {
         const auto input = rows_from<R>(x, first);
         const auto delta = rows_from<R>(dy, first);
         const typename Norm::template Rows<R> measured(kept + first);
