@@ -102,6 +102,41 @@ TEST_CASE("The row norms' parameter gradients can be asked for one by one, and w
   CHECK(compare::difference(first, drms) <= 1e-14);
 }
 
+TEST_CASE("A row is the same bits alone as in a batch, whatever its mates", "[row_norm]") {
+  struct Shape {
+    Index batch, features;
+  };
+  // Fewer numbers than a register and ends of all lengths, and rows that collide in the caches.
+  for (const Shape shape : {Shape{11, 1}, Shape{11, 7}, Shape{11, 37}, Shape{5, 800}, Shape{80, 1024}}) {
+    const Index batch = shape.batch, features = shape.features;
+    ek::Matrix<float> x = values::random<float>(batch, features, 1);
+    x.row(1) *= 1e25f;  // whose squares leave the range of float
+    x.row(2).setConstant(3);
+    x.row(4) *= 1e-25f;
+    const auto dy = values::random<float>(batch, features, 2), weight = values::positive<float>(1, features, 3),
+               bias = values::random<float>(1, features, 4);
+    const auto run = [&](Index first, Index count, ek::Matrix<float>& y, ek::Matrix<float>& dx) {
+      const auto rows_of = [&](auto& matrix) {
+        using Number = std::remove_pointer_t<decltype(matrix.data())>;
+        return ek::View<Number>{matrix.data(), batch, features, features, 1}.middle_rows(first, count);
+      };
+      std::vector<kernels::RowMoments<float>> moments(static_cast<std::size_t>(count));
+      std::vector<double> scratch(
+          static_cast<std::size_t>(kernels::row_norm_backward_scratch<float>(rows_of(x), rows_of(dy), rows_of(dx))));
+      kernels::layer_norm_forward<float>(rows_of(x), weight.data(), bias.data(), 1e-5, rows_of(y), moments.data());
+      kernels::layer_norm_backward<float>(rows_of(x), rows_of(dy), weight.data(), moments.data(), rows_of(dx), nullptr,
+                                          nullptr, no, scratch.data());
+    };
+    ek::Matrix<float> y(batch, features), dx(batch, features), y_alone(batch, features), dx_alone(batch, features);
+    run(0, batch, y, dx);
+    for (Index row = 0; row < batch; ++row) run(row, 1, y_alone, dx_alone);
+    INFO(batch << " x " << features);
+    CHECK(compare::same_bits(y, y_alone));
+    CHECK(compare::same_bits(dx, dx_alone));
+    CHECK(y.allFinite());
+  }
+}
+
 TEST_CASE("Results that are written past the caches are the same bits", "[row_norm]") {
   constexpr Index many = 1030, wide = 4100;  // 16.1 MiB; the halves are written the usual way
   static_assert(many * wide * sizeof(float) >= kernels::streamed_bytes);
