@@ -112,11 +112,6 @@ TEST_CASE("A block's mean is corrected by the sum of what it leaves", "[batch_no
   // The sum of 127 times 0.1 is rounded at every step.
   const ek::Matrix<double> tenths = ek::Matrix<double>::Constant(127, 1, 0.1);
   CHECK(moments_of<double>(Storage<double>(tenths, Order::row_major).fixed())[0].mean == 0.1);
-  kernels::ColumnMoments<double> of_channel;
-  kernels::channel_moments<double>({tenths.data(), 1, 127, 127, 1}, 127, &of_channel);
-  CHECK(of_channel.mean == 0.1);
-  kernels::channel_moments<double>({x.data(), 1, 3, 3, 1}, 3, &of_channel);
-  CHECK(of_channel.squares == Catch::Approx(8.0 / 3).epsilon(1e-15));
 }
 
 TEST_CASE("Each column has moments of its own, whatever the size of the others", "[batch_norm]") {
@@ -180,56 +175,6 @@ TEMPLATE_TEST_CASE("The gradient's column sums are right across tiles and chunks
     const double tolerance = 8 * std::sqrt(count) * compare::epsilon<TestType> + count * compare::epsilon<double>;
     CHECK((actual - expected).cwiseAbs().maxCoeff() <= static_cast<long double>(tolerance));
   }
-}
-
-TEMPLATE_TEST_CASE("Sums over channels of many positions are those over all of their values", "[batch_norm]", double,
-                   float) {
-  struct Shape {
-    Index rows, channels, positions;
-  };
-  // One row and many, positions around the sixteen partial sums, and channels larger than a block in cache.
-  for (const auto& [rows, channels, positions] :
-       {Shape{1, 3, 2}, Shape{7, 5, 15}, Shape{4, 2, 17}, Shape{3, 2, 20000}, Shape{700, 2, 64}})
-    for (const Order order : strided::orders) {
-      const auto x = values::random<TestType>(rows, channels * positions, 1);
-      const auto dy = values::random<TestType>(rows, channels * positions, 2);
-      const auto mean = values::random<TestType>(1, channels, 3);
-      const ek::Matrix<TestType> residual = values::random<TestType>(1, channels, 4) / TestType(1024);
-      Storage<TestType> input(x, order), delta(dy, order);
-      std::vector<kernels::ColumnMoments<double>> moments(static_cast<std::size_t>(channels), {5, 5, 5});
-      kernels::channel_moments(input.fixed(), positions, moments.data());
-      std::vector<kernels::ChannelGradientSums<double>> sums(static_cast<std::size_t>(channels), {5, 5});
-      kernels::channel_gradient_sums(input.fixed(), delta.fixed(), positions, mean.data(), residual.data(),
-                                     sums.data());
-
-      ek::Matrix<long double> expected = ek::Matrix<long double>::Zero(4, channels), actual(4, channels);
-      const auto count = static_cast<long double>(rows * positions);
-      for (Index c = 0; c < channels; ++c) {
-        const auto each = [&](const auto& body) {
-          const Index width = x.cols() / mean.cols();
-          for (Index i = 0; i < x.rows(); ++i)
-            for (Index j = c * width; j < (c + 1) * width; ++j)
-              body(static_cast<long double>(x(i, j)), static_cast<long double>(dy(i, j)));
-        };
-        each([&](long double value, long double) { expected(0, c) += value / count; });
-        each([&](long double value, long double d) {
-          expected(1, c) += (value - expected(0, c)) * (value - expected(0, c)) / count;
-          expected(2, c) += d / count;
-          expected(3, c) +=
-              d * (value - static_cast<long double>(mean(0, c)) - static_cast<long double>(residual(0, c))) / count;
-        });
-        const auto at = static_cast<std::size_t>(c);
-        CHECK(moments[at].count == static_cast<double>(count));
-        actual.col(c) << static_cast<long double>(moments[at].mean),
-            static_cast<long double>(moments[at].squares) / count, static_cast<long double>(sums[at].dy) / count,
-            static_cast<long double>(sums[at].dy_centred) / count;
-      }
-      INFO(rows << " x " << channels << " x " << positions);
-      // Terms of size 4 that carry two roundings of their type each; the moments are in double throughout.
-      CHECK((actual - expected).topRows(2).cwiseAbs().maxCoeff() <= 1e-13L);
-      CHECK((actual - expected).bottomRows(2).cwiseAbs().maxCoeff() <=
-            static_cast<long double>(8 * compare::epsilon<TestType> + 1e-13));
-    }
 }
 
 TEST_CASE("The transformations by channel are their equations, in every storage order", "[batch_norm]") {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "evenkeel/kernels/batch_norm.hpp"
+#include "evenkeel/kernels/channel_moments.hpp"
 #include "evenkeel/kernels/column_moments.hpp"
 #include "evenkeel/kernels/dropout.hpp"
 #include "evenkeel/kernels/product.hpp"

@@ -8,6 +8,7 @@
 #include "evenkeel/core/parallel.hpp"           // parallel_for, RowChunks
 #include "evenkeel/core/types.hpp"              // Index, Wide
 #include "evenkeel/core/view.hpp"               // View
+#include "evenkeel/kernels/channels.hpp"        // for_each_run
 #include "evenkeel/kernels/column_moments.hpp"  // for_each_four_rows, TileSums, PackedTile
 #include "evenkeel/kernels/contiguous.hpp"      // contiguous_rows
 #include "evenkeel/kernels/lanes.hpp"           // Lanes, with_stores
@@ -16,37 +17,6 @@
 /// What batch normalization does once the moments of its channels are known, and the way back.
 namespace evenkeel::kernels {
 namespace detail {
-
-/// Columns side by side whose numbers are found in the same way: columns that are channels of their own (PerColumn), or those
-/// of one channel.
-template <bool PerColumn>
-struct ColumnRun {
-  Index first, width;
-  Index channel;  ///< Of the first column.
-
-  ColumnRun part(Index from, Index columns) const {
-    return {first + from, columns, PerColumn ? channel + from : channel};
-  }
-  template <typename Scalar>
-  View<Scalar> of(View<Scalar> x) const {
-    return x.middle_columns(first, width);
-  }
-  /// The numbers of the lanes at column j of the run, in an array of one number a channel.
-  template <typename Scalar, class AnyLanes>
-  EVENKEEL_INLINE Lanes<Scalar> load(const Scalar* each, [[maybe_unused]] Index j,
-                                     [[maybe_unused]] AnyLanes lanes) const {
-    if constexpr (PerColumn)
-      return lanes.load(each + channel + j);
-    else
-      return filled_with<Lanes<Scalar>>(each[channel]);
-  }
-};
-
-template <class Body>
-void for_each_run(Index columns, Index positions, const Body& body) {
-  if (positions == 1) return body(ColumnRun<true>{0, columns, 0});
-  for (Index c = 0; c < columns / positions; ++c) body(ColumnRun<false>{c * positions, positions, c});
-}
 
 /// y = f(inputs) for the columns of a run, all rows being contiguous. f(run, j, lanes) gives the function of the lanes at j.
 template <typename Scalar, class Stores, class F, class Run, class... Inputs>
@@ -227,31 +197,6 @@ void column_gradient_sums(View<const Scalar> x, View<const Scalar> dy, const Sca
       sums[j].dy += sums[chunk * x.columns + j].dy;
       sums[j].dy_centred += sums[chunk * x.columns + j].dy_centred;
     }
-}
-
-/// The same for channels of `positions` columns.
-template <typename Scalar>
-void channel_gradient_sums(View<const Scalar> x, View<const Scalar> dy, Index positions, const Scalar* mean,
-                           const Scalar* mean_residual, ChannelGradientSums<Wide<Scalar>>* sums) {
-  using Sum = Wide<Scalar>;
-  parallel_for(x.columns / positions, x.size(), [&](Index c) {
-    sums[c] = {};
-    with_strides(
-        [&](auto x_stride, auto dy_stride) {
-          for (Index i = 0; i < x.rows; ++i) {
-            const Scalar* input = x.row(i) + c * positions * x_stride;
-            const Scalar* delta = dy.row(i) + c * positions * dy_stride;
-            const auto [sum, sum_centred] = kernels::sums<Sum, 2>(positions, [&](Index j) {
-              const Scalar d = delta[j * dy_stride];
-              const Scalar centred = (input[j * x_stride] - mean[c]) - mean_residual[c];
-              return std::array{static_cast<Sum>(d), static_cast<Sum>(d * centred)};
-            });
-            sums[c].dy += sum;
-            sums[c].dy_centred += sum_centred;
-          }
-        },
-        x.column_stride, dy.column_stride);
-  });
 }
 
 }  // namespace evenkeel::kernels

@@ -113,6 +113,22 @@ ColumnMoments<Wide<Scalar>> wide_column_moments(View<const Scalar> x, Index colu
   return {n, mean + deviation / n, square - deviation * (deviation / n)};
 }
 
+/// Whether squares that were summed in Scalar may have left its range.
+template <typename Scalar, typename Sum>
+bool in_doubt(Sum squares) {
+  constexpr Sum least = static_cast<Sum>((std::numeric_limits<Scalar>::min)()) * Sum(1e8L);
+  return !evenkeel::detail::is_finite(squares) || !(squares >= least);
+}
+
+/// Whether they have: the sum over a column of equal values, which is zero, can be trusted.
+template <typename Scalar, typename Sum>
+bool out_of_range(Sum squares, View<const Scalar> x, Index column) {
+  if (squares != 0) return in_doubt<Scalar>(squares);
+  for (Index i = 1; i < x.rows; ++i)
+    if (!(x(i, column) == x(0, column))) return true;
+  return false;
+}
+
 /// Mean and sum of squared deviations of so many values in each of some columns side by side.
 template <typename Sum>
 struct MomentsSideBySide {
@@ -180,21 +196,16 @@ void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar
       });
     });
 
-    const auto out_of_range = [&](Index j) {
-      constexpr Scalar least = (std::numeric_limits<Scalar>::min)() * Scalar(1e8L);
-      const bool constant = sums.first[j] == 0 && sums.second[j] == 0;
-      return !evenkeel::detail::is_finite(sums.second[j]) || (sums.second[j] < least && !constant);
-    };
     const auto summed = [&](Index j) {
       const auto deviation = static_cast<Sum>(sums.first[j]);
       const Sum residual = deviation * (1 / n);
       return std::array{static_cast<Sum>(mean[j]) + residual, static_cast<Sum>(sums.second[j]) - deviation * residual};
     };
-    bool any_out_of_range = false;
-    for (Index j = 0; j < x.columns; ++j) any_out_of_range |= out_of_range(j);
-    if (any_out_of_range)
+    bool any_in_doubt = false;
+    for (Index j = 0; j < x.columns; ++j) any_in_doubt |= in_doubt<Scalar>(sums.second[j]);
+    if (any_in_doubt)
       moments.merge(n, x.columns, [&](Index j) {
-        if (!out_of_range(j)) return summed(j);
+        if (!out_of_range(sums.second[j], block, j)) return summed(j);
         const auto wide = wide_column_moments(block, j);
         return std::array{wide.mean, wide.squares};
       });
@@ -240,42 +251,6 @@ void column_moments(View<const Scalar> x, ColumnMoments<Wide<Scalar>>* moments) 
     });
   }
   for (Index j = 0; j < columns; ++j) moments[j] = {all.count, all.mean[j], all.squares[j]};
-}
-
-/// The moments of each channel of `positions` columns, by the same two passes over blocks of rows.
-template <typename Scalar>
-void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<Scalar>>* moments) {
-  using Sum = Wide<Scalar>;
-  const Index block = (std::max)(Index{1}, Index{16384} / positions);  // so many rows of a channel stay in cache
-  parallel_for(x.columns / positions, x.size(), [&](Index c) {
-    moments[c] = {};
-    for (Index i0 = 0; i0 < x.rows; i0 += block) {
-      const Index i1 = (std::min)(i0 + block, x.rows);
-      const auto n = static_cast<Sum>((i1 - i0) * positions);
-      Sum mean = 0;
-      Sum deviation = 0;
-      Sum square = 0;
-      with_strides(
-          [&](auto stride) {
-            const auto run = [&](Index i) { return x.row(i) + c * positions * stride; };
-            for (Index i = i0; i < i1; ++i)
-              mean += sums<Sum, 1>(positions, [values = run(i), stride](Index j) {
-                return std::array{static_cast<Sum>(values[j * stride])};
-              })[0];
-            mean /= n;
-            for (Index i = i0; i < i1; ++i) {
-              const auto [d, s] = sums<Sum, 2>(positions, [values = run(i), stride, mean](Index j) {
-                const Sum difference = static_cast<Sum>(values[j * stride]) - mean;
-                return std::array{difference, difference * difference};
-              });
-              deviation += d;
-              square += s;
-            }
-          },
-          x.column_stride);
-      moments[c].merge({n, mean + deviation / n, square - deviation * (deviation / n)});
-    }
-  });
 }
 
 }  // namespace evenkeel::kernels

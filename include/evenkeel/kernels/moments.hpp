@@ -185,12 +185,17 @@ struct MomentsOfRows {
   }
 };
 
-/// Mean and biased variance of R rows, each in two passes while it is in cache. The second pass also sums x - mean, which
-/// corrects both (for the variance: the corrected two-pass algorithm of Chan, Golub & LeVeque 1983, "Algorithms for computing
-/// the sample variance").
+/// Sums over R rows: the mean of each, what the mean leaves, and the sum of squares about mean + residual.
 template <typename Scalar, std::size_t R>
-EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<const Scalar*, R>& x, Index count,
-                                                            double epsilon) {
+struct DeviationsOfRows {
+  PerRow<Scalar, R> mean;
+  PerRow<Wide<Scalar>, R> residual, squares;  ///< Squares: >= 0 or NaN; infinite where they left the range of Scalar.
+};
+
+/// In two passes over rows that are in cache. The second pass also sums x - mean, which corrects the mean and the squares: the
+/// corrected two-pass algorithm of Chan, Golub & LeVeque 1983, "Algorithms for computing the sample variance".
+template <typename Scalar, std::size_t R>
+EVENKEEL_INLINE inline DeviationsOfRows<Scalar, R> row_deviations(const std::array<const Scalar*, R>& x, Index count) {
   using Sum = Wide<Scalar>;
   const Sum inverse_count = 1 / static_cast<Sum>(count);
   const auto [sum] = row_sums<Scalar, 1, R>(count, [&](Index r, Index j, auto lanes, auto& sums) EVENKEEL_INLINE {
@@ -204,12 +209,21 @@ EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<con
         sums[1] += d * d;
       });
   const PerRow<Sum, R> residual = deviation * inverse_count;
-  const PerRow<Sum, R> variance = (((square - deviation * residual) * inverse_count).max)(Sum(0));
-  const PerRow<Sum, R> corrected = mean.template cast<Sum>() + residual;
+  return {mean, residual, ((square - deviation * residual).max)(Sum(0))};
+}
+
+/// Mean and biased variance of R rows.
+template <typename Scalar, std::size_t R>
+EVENKEEL_INLINE inline MomentsOfRows<Scalar, R> row_moments(const std::array<const Scalar*, R>& x, Index count,
+                                                            double epsilon) {
+  using Sum = Wide<Scalar>;
+  const DeviationsOfRows<Scalar, R> of = row_deviations<Scalar, R>(x, count);
+  const PerRow<Sum, R> variance = of.squares * (1 / static_cast<Sum>(count));
+  const PerRow<Sum, R> corrected = of.mean.template cast<Sum>() + of.residual;
 
   MomentsOfRows<Scalar, R> moments;
   moments.mean = corrected.template cast<Scalar>();
-  moments.mean_residual = ((mean - moments.mean).template cast<Sum>() + residual).template cast<Scalar>();
+  moments.mean_residual = ((of.mean - moments.mean).template cast<Sum>() + of.residual).template cast<Scalar>();
   moments.inverse_deviation = detail::inverse_root<Scalar>(variance, epsilon);
   detail::for_each_out_of_range<Scalar>(variance, epsilon, [&](std::size_t r) EVENKEEL_INLINE {
     moments.set(r, detail::wide_row_moments(x[r], count, epsilon));

@@ -5,11 +5,12 @@
 #include <cstdint>   // int64_t
 #include <optional>
 
-#include "evenkeel/core/buffer.hpp"         // Buffer
-#include "evenkeel/core/check.hpp"          // positive, fraction, is_finite, size_of
-#include "evenkeel/core/parameter.hpp"      // Parameter, BufferView
-#include "evenkeel/kernels/batch_norm.hpp"  // the arithmetic
-#include "evenkeel/layers/layer_base.hpp"   // LayerBase
+#include "evenkeel/core/buffer.hpp"              // Buffer
+#include "evenkeel/core/check.hpp"               // positive, fraction, is_finite, size_of
+#include "evenkeel/core/parameter.hpp"           // Parameter, BufferView
+#include "evenkeel/kernels/batch_norm.hpp"       // the arithmetic
+#include "evenkeel/kernels/channel_moments.hpp"  // of many positions
+#include "evenkeel/layers/layer_base.hpp"        // LayerBase
 
 namespace evenkeel {
 
