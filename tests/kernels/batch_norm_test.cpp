@@ -178,11 +178,11 @@ TEMPLATE_TEST_CASE("The gradient's column sums are right across tiles and chunks
 }
 
 TEST_CASE("The transformations by channel are their equations, in every storage order", "[batch_norm]") {
-  constexpr Index rows = 70, columns = 210;  // more than are packed at a time
+  constexpr Index rows = 70, columns = 1260;  // more than are packed at a time
   const auto x = values::random<double>(rows, columns, 1), dy = values::random<double>(rows, columns, 2);
   const auto numbers = values::random<double>(5, columns, 3);
   const double *a = &numbers(0, 0), *b = &numbers(1, 0), *c = &numbers(2, 0), *d = &numbers(3, 0), *e = &numbers(4, 0);
-  for (const Index positions : {1, 2, 105, 210}) {
+  for (const Index positions : {1, 2, 105, 630}) {
     ek::Matrix<double> transformed(rows, columns), scaled(rows, columns), gradient(rows, columns);
     for (Index i = 0; i < rows; ++i)
       for (Index j = 0; j < columns; ++j) {

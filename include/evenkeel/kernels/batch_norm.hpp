@@ -12,57 +12,55 @@
 #include "evenkeel/kernels/column_moments.hpp"  // for_each_four_rows, TileSums, PackedTile
 #include "evenkeel/kernels/contiguous.hpp"      // contiguous_rows
 #include "evenkeel/kernels/lanes.hpp"           // Lanes, with_stores
-#include "evenkeel/kernels/moments.hpp"         // sums
 
 /// What batch normalization does once the moments of its channels are known, and the way back.
 namespace evenkeel::kernels {
 namespace detail {
 
-/// y = f(inputs) for the columns of a run, all rows being contiguous. f(run, j, lanes) gives the function of the lanes at j.
-template <typename Scalar, class Stores, class F, class Run, class... Inputs>
-void transform_run(Stores stores, bool near, const F& f, Run run, View<Scalar> y, Inputs... inputs) {
+/// y = f(numbers, inputs) for some columns, all rows being contiguous.
+template <typename Scalar, class Stores, class Numbers, class F, class... Inputs>
+void transform_columns(Stores stores, bool near, const Numbers& numbers, const F& f, View<Scalar> y, Inputs... inputs) {
   for_each_four_rows(0, y.rows, rows_collide(near, y), [&](Index i, auto count) EVENKEEL_INLINE {
     constexpr std::size_t rows = decltype(count)::value;
     for_each_lanes<Scalar>(0, y.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-      const auto of_lanes = f(run, j, lanes);
+      const auto of_lanes = numbers.load(j, lanes);
       unrolled<rows>([&](Index r) EVENKEEL_INLINE {
         (lanes.prefetch(inputs.row(i + r) + j + (near ? 0 : static_cast<Index>(rows) * inputs.row_stride)), ...);
-        stores.store(lanes, y.row(i + r) + j, of_lanes(lanes.load(inputs.row(i + r) + j)...));
+        stores.store(lanes, y.row(i + r) + j, f(of_lanes, lanes.load(inputs.row(i + r) + j)...));
       });
     });
   });
 }
 
-/// The same for matrices of any strides and channels of so many positions.
-template <typename Scalar, class F, class... Inputs>
-void transform(Index positions, const F& f, View<Scalar> y, Inputs... inputs) {
+/// The same for matrices of any strides, K numbers for each channel of so many positions.
+template <typename Scalar, std::size_t K, class F, class... Inputs>
+void transform(Index positions, const std::array<const Scalar*, K>& of_channels, const F& f, View<Scalar> y,
+               Inputs... inputs) {
   const RowChunks chunks(y.rows, y.columns);
   const bool contiguous = contiguous_rows(y, inputs...);
   parallel_for(chunks.count, y.size(), [&](Index chunk) {
     const Index first = chunks.first(chunk), count = chunks.end(chunk) - first;
-    for_each_run(y.columns, positions, [&](auto run) {
+    for_each_run(count, y.columns, positions, of_channels, [&](Index j0, Index columns, const auto& numbers) {
       if (contiguous)
-        with_stores(y, [&](auto stores) {
-          transform_run(stores, is_near(y), f, run, run.of(y.middle_rows(first, count)),
-                        run.of(inputs.middle_rows(first, count))...);
+        return with_stores(y, [&](auto stores) {
+          const auto part = [&](auto x) { return x.middle_rows(first, count).middle_columns(j0, columns); };
+          transform_columns(stores, is_near(y), numbers, f, part(y), part(inputs)...);
         });
-      else
-        for (Index j = 0; j < run.width; j += packed_tile) {
-          const auto part = run.part(j, (std::min)(packed_tile, run.width - j));
-          for (Index i = first; i < first + count; i += row_block) {
-            const auto tile = [&](auto x) {
-              return part.of(x.middle_rows(i, (std::min)(row_block, first + count - i)));
-            };
-            const std::array<PackedTile<Scalar>, sizeof...(Inputs)> rooms;
-            std::size_t next = 0;
-            const std::array<View<Scalar>, sizeof...(Inputs)> packed{rooms[next++].packed(tile(inputs))...};
-            std::apply(
-                [&](auto... input) {
-                  transform_run(CachedStores{}, true, f, part, packed[0], View<const Scalar>(input)...);
-                },
-                packed);
-            copy<Scalar>(packed[0], tile(y));
-          }
+      for (Index j = 0; j < columns; j += packed_tile)
+        for (Index i = first; i < first + count; i += row_block) {
+          const auto tile = [&](auto x) {
+            return x.middle_rows(i, (std::min)(row_block, first + count - i))
+                .middle_columns(j0 + j, (std::min)(packed_tile, columns - j));
+          };
+          const std::array<PackedTile<Scalar>, sizeof...(Inputs)> rooms;
+          std::size_t next = 0;
+          const std::array<View<Scalar>, sizeof...(Inputs)> packed{rooms[next++].packed(tile(inputs))...};
+          std::apply(
+              [&](auto... input) {
+                transform_columns(CachedStores{}, true, numbers.middle(j), f, packed[0], View<const Scalar>(input)...);
+              },
+              packed);
+          copy<Scalar>(packed[0], tile(y));
         }
     });
   });
@@ -82,22 +80,22 @@ struct ChannelTransform {
 
 template <typename Scalar>
 void transform_channels(View<const Scalar> x, Index positions, ChannelTransform<Scalar> by, View<Scalar> y) {
-  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
-    return [mean = run.load(by.mean, j, lanes), residual = run.load(by.mean_residual, j, lanes),
-            scale = run.load(by.scale, j, lanes), shift = run.load(by.shift, j, lanes)](const auto& input)
-               EVENKEEL_INLINE -> Lanes<Scalar> { return ((input - mean) - residual) * scale + shift; };
-  };
-  detail::transform(positions, f, y, x);
+  detail::transform<Scalar, 4>(
+      positions, {by.mean, by.mean_residual, by.scale, by.shift},
+      [](const auto& numbers, const auto& input) EVENKEEL_INLINE -> Lanes<Scalar> {
+        const auto& [mean, residual, scale, shift] = numbers;
+        return ((input - mean) - residual) * scale + shift;
+      },
+      y, x);
 }
 
 /// dx = dy * scale with one scale a channel: the gradient where the statistics are constants. dx may be dy.
 template <typename Scalar>
 void scale_channels(View<const Scalar> dy, Index positions, const Scalar* scale, View<Scalar> dx) {
-  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
-    return [factor = run.load(scale, j, lanes)](const auto& delta)
-               EVENKEEL_INLINE -> Lanes<Scalar> { return delta * factor; };
-  };
-  detail::transform(positions, f, dx, dy);
+  detail::transform<Scalar, 1>(
+      positions, {scale},
+      [](const auto& numbers, const auto& delta) EVENKEEL_INLINE -> Lanes<Scalar> { return delta * numbers[0]; }, dx,
+      dy);
 }
 
 /// dx = ((dy - mean_dy) - ((x - mean) - mean_residual) * slope) * scale with one set of numbers a channel: the gradient where
@@ -114,15 +112,13 @@ struct ChannelGradient {
 template <typename Scalar>
 void transform_channel_gradients(View<const Scalar> x, View<const Scalar> dy, Index positions,
                                  ChannelGradient<Scalar> by, View<Scalar> dx) {
-  const auto f = [&](auto run, Index j, auto lanes) EVENKEEL_INLINE {
-    return [mean = run.load(by.mean, j, lanes), residual = run.load(by.mean_residual, j, lanes),
-            scale = run.load(by.scale, j, lanes), mean_dy = run.load(by.mean_dy, j, lanes),
-            slope = run.load(by.slope, j, lanes)](const auto& input, const auto& delta)
-               EVENKEEL_INLINE -> Lanes<Scalar> {
-                 return ((delta - mean_dy) - ((input - mean) - residual) * slope) * scale;
-               };
-  };
-  detail::transform(positions, f, dx, x, dy);
+  detail::transform<Scalar, 5>(
+      positions, {by.mean, by.mean_residual, by.scale, by.mean_dy, by.slope},
+      [](const auto& numbers, const auto& input, const auto& delta) EVENKEEL_INLINE -> Lanes<Scalar> {
+        const auto& [mean, residual, scale, mean_dy, slope] = numbers;
+        return ((delta - mean_dy) - ((input - mean) - residual) * slope) * scale;
+      },
+      dx, x, dy);
 }
 
 /// What the backward pass sums over each channel: dy, and dy times the centred input.

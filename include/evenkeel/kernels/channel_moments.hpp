@@ -8,32 +8,16 @@
 #include "evenkeel/core/types.hpp"              // Index, Wide
 #include "evenkeel/core/view.hpp"               // View
 #include "evenkeel/kernels/batch_norm.hpp"      // ChannelGradientSums
+#include "evenkeel/kernels/channels.hpp"        // ChannelGroups
 #include "evenkeel/kernels/column_moments.hpp"  // ColumnMoments, tile_moments
 #include "evenkeel/kernels/contiguous.hpp"      // PackedRows
 #include "evenkeel/kernels/lanes.hpp"           // row_sums
 #include "evenkeel/kernels/moments.hpp"         // row_deviations
 
-/// Sums over channels of more than one position. Short channels are summed as columns first, as many channels side by side
-/// as fill a tile; long ones along each row.
+/// Sums over channels of more than one position. The columns of short channels are summed each, then together; long channels are
+/// summed along each row.
 namespace evenkeel::kernels {
 namespace detail {
-
-/// Positions of a channel that are summed along a row at a time, and of how many rows; so many are packed on the stack.
-inline constexpr Index run_tile = 480;
-inline constexpr Index run_rows = 16;
-inline constexpr Packing run_packing(run_tile);
-static_assert(run_packing.on_stack() && run_packing.rows == run_rows && run_tile <= column_tile);
-
-/// Short channels whose columns fill a tile, and long ones one by one.
-struct ChannelGroups {
-  Index channels, positions;
-
-  bool by_columns() const { return positions <= run_tile; }
-  Index each() const { return by_columns() ? column_tile / positions : 1; }
-  Index count() const { return (channels + each() - 1) / each(); }
-  Index first(Index group) const { return group * each(); }
-  Index size(Index group) const { return (std::min)(each(), channels - first(group)); }
-};
 
 /// Calls body(first row, rows, first column, columns) for pieces of a long channel.
 template <class Body>
@@ -161,7 +145,7 @@ void add_long_channel_gradient_sums(bool near, View<const Scalar> x, View<const 
 /// in the wide type over all.
 template <typename Scalar>
 void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<Scalar>>* moments) {
-  const detail::ChannelGroups groups{x.columns / positions, positions};
+  const ChannelGroups groups{x.rows, x.columns / positions, positions};
   parallel_for(groups.count(), x.size(), [&](Index group) {
     const Index first = groups.first(group);
     const View<const Scalar> columns = x.middle_columns(first * positions, groups.size(group) * positions);
@@ -176,7 +160,7 @@ void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<S
 template <typename Scalar>
 void channel_gradient_sums(View<const Scalar> x, View<const Scalar> dy, Index positions, const Scalar* mean,
                            const Scalar* mean_residual, ChannelGradientSums<Wide<Scalar>>* sums) {
-  const detail::ChannelGroups groups{x.columns / positions, positions};
+  const ChannelGroups groups{x.rows, x.columns / positions, positions};
   parallel_for(groups.count(), x.size(), [&](Index group) {
     const Index first = groups.first(group), count = groups.size(group);
     const auto columns_of = [&](View<const Scalar> all) {

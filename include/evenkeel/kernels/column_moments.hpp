@@ -10,9 +10,9 @@
 #include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
 #include "evenkeel/core/types.hpp"          // Index, Wide
 #include "evenkeel/core/view.hpp"           // View
+#include "evenkeel/kernels/channels.hpp"    // column_tile
 #include "evenkeel/kernels/contiguous.hpp"  // PackedRows
-#include "evenkeel/kernels/lanes.hpp"       // Lanes, with_strides
-#include "evenkeel/kernels/moments.hpp"     // sums
+#include "evenkeel/kernels/lanes.hpp"       // Lanes
 
 /// Moments of channels. A channel is one column, or, with positions, a run of columns side by side. Columns are summed across
 /// rows, in tiles; a channel of many positions is summed along each row.
@@ -41,9 +41,7 @@ inline Index column_moments_room(Index rows, Index columns) { return (RowChunks(
 
 namespace detail {
 
-/// Columns whose sums are held side by side, and rows that are summed in the type of the data, in cache from the first pass
-/// to the second.
-inline constexpr Index column_tile = 512;
+/// Rows that are summed in the type of the data, in cache from the first pass to the second.
 inline constexpr Index row_block = 64;
 
 /// Columns of a block of rows that are packed at a time, where rows are not contiguous.
