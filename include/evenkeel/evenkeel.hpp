@@ -16,6 +16,7 @@
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/running_statistics.hpp"
 #include "evenkeel/network/layer.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"

@@ -2,24 +2,17 @@
 
 #include <cmath>     // sqrt
 #include <concepts>  // integral
-#include <cstdint>   // int64_t
 #include <optional>
 
-#include "evenkeel/core/buffer.hpp"              // Buffer
-#include "evenkeel/core/check.hpp"               // positive, fraction, is_finite, size_of
-#include "evenkeel/core/parameter.hpp"           // Parameter, BufferView
-#include "evenkeel/kernels/batch_norm.hpp"       // the arithmetic
-#include "evenkeel/kernels/channel_moments.hpp"  // of many positions
-#include "evenkeel/layers/layer_base.hpp"        // LayerBase
+#include "evenkeel/core/buffer.hpp"                // Buffer
+#include "evenkeel/core/check.hpp"                 // positive, size_of
+#include "evenkeel/core/parameter.hpp"             // Parameter
+#include "evenkeel/kernels/batch_norm.hpp"         // the arithmetic
+#include "evenkeel/kernels/channel_moments.hpp"    // of many positions
+#include "evenkeel/layers/layer_base.hpp"          // LayerBase
+#include "evenkeel/layers/running_statistics.hpp"  // RunningStatisticsBase
 
 namespace evenkeel {
-
-/// What happens to the running statistics of a channel whose batch statistics are NaN or infinite.
-enum class NonFinite {
-  keep_last_good,  ///< The channel's running statistics stay as they are; the event is counted.
-  error,           ///< forward throws std::invalid_argument and nothing changes.
-  accept           ///< They become what the arithmetic gives, as in PyTorch.
-};
 
 struct BatchNormOptions {
   double epsilon = 1e-5;  ///< Added to the variance, under the root. Finite, > 0; unit: input squared.
@@ -47,24 +40,23 @@ struct BatchNormOptions {
 ///         2d(channels), momentum in their sense (Keras's is one minus it). PyTorch lets a NaN batch spoil the running
 ///         statistics; see NonFinite.
 template <Real Scalar_, int Channels = Eigen::Dynamic>
-class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> {
+class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>, public RunningStatisticsBase<Scalar_> {
  public:
   using Scalar = Scalar_;
-  using Vector = Eigen::Matrix<Scalar, 1, Eigen::Dynamic, Eigen::RowMajor>;
   static constexpr const char* name = "BatchNorm";
 
   /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
   explicit BatchNorm(Index features, BatchNormOptions options = {}) : BatchNorm(features, Index{1}, options) {}
   template <std::integral Positions>  // not Index: {} is options, not positions
   BatchNorm(Index channels, Positions positions, BatchNormOptions options = {})
-      : channels_{detail::size_of<Channels>(channels, name)},
+      : Running(name, detail::size_of<Channels>(channels, name),
+                {options.track_running_statistics, options.momentum, options.non_finite}),
+        channels_{channels},
         positions_{detail::at_least(1, static_cast<Index>(positions), name, "positions")},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels_, Scalar(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels_, Scalar(0), options.affine} {
     detail::positive(options.epsilon, name, "epsilon");
-    if (options.momentum) detail::fraction(*options.momentum, name, "momentum");
-    reset_running_statistics();
   }
   explicit BatchNorm(BatchNormOptions options = {}) requires(Channels != Eigen::Dynamic)
       : BatchNorm(Channels, Index{1}, options) {}
@@ -78,59 +70,12 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
   Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
 
-  /// Empty where no statistics are tracked.
-  const Vector& running_mean() const { return running_mean_; }
-  const Vector& running_variance() const { return running_variance_; }
-  /// Training batches since the start or the last reset.
-  std::int64_t batches_tracked() const { return batches_tracked_; }
-  /// How often a channel's statistics were NaN or infinite in training and were not taken into the running ones.
-  std::int64_t non_finite_statistics() const { return non_finite_.sum(); }
-
-  /// Mean 0, variance 1, no batches.
-  void reset_running_statistics() {
-    const Index size = options_.track_running_statistics ? channels_ : 0;
-    running_mean_ = Vector::Zero(size);
-    running_variance_ = Vector::Ones(size);
-    batches_tracked_ = 0;
-    non_finite_ = Counts::Zero(size);
-  }
-
-  /// Sets what eval normalizes with. Throws UsageError where no statistics are tracked, ShapeError unless both have one
-  /// number a channel, std::invalid_argument, naming the channel, unless all are finite and no variance is negative.
-  template <DenseOf<Scalar> M, DenseOf<Scalar> V>
-  void set_running_statistics(const M& mean, const V& variance) {
-    constexpr const char* function = "set_running_statistics";
-    if (!options_.track_running_statistics)
-      EVENKEEL_THROW(UsageError, name, "::", function,
-                     ": expected a layer that tracks statistics, got one that does not");
-    check_channels(mean, "mean");
-    check_channels(variance, "variance");
-    const Vector new_mean = as_row(mean);
-    const Vector new_variance = as_row(variance);
-    for (Index c = 0; c < channels_; ++c) {
-      if (!detail::is_finite(new_mean[c]))
-        EVENKEEL_THROW(std::invalid_argument, name, "::", function, ": expected a finite mean in channel ", c, ", got ",
-                       new_mean[c]);
-      if (!detail::is_finite(new_variance[c]) || !(new_variance[c] >= 0))
-        EVENKEEL_THROW(std::invalid_argument, name, "::", function, ": expected a finite variance >= 0 in channel ", c,
-                       ", got ", new_variance[c]);
-    }
-    running_mean_ = new_mean;  // copied, so that views of it stay
-    running_variance_ = new_variance;
-  }
-
-  Buffers<Scalar> buffers() { return buffer_views<Scalar>(*this); }
-  Buffers<const Scalar> buffers() const { return buffer_views<const Scalar>(*this); }
-
   template <Real U>
   BatchNorm<U, Channels> cast() const {
     BatchNorm<U, Channels> result(channels_, positions_, options_);
     result.weight_ = weight_.template cast<U>();
     result.bias_ = bias_.template cast<U>();
-    result.running_mean_ = running_mean_.template cast<U>();
-    result.running_variance_ = running_variance_.template cast<U>();
-    result.batches_tracked_ = batches_tracked_;
-    result.non_finite_ = non_finite_;
+    result.copy_statistics(*this);
     return result;
   }
 
@@ -154,9 +99,9 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   friend LayerBase<BatchNorm, Scalar>;
   template <Real, int>
   friend class BatchNorm;
+  using Running = RunningStatisticsBase<Scalar>;
   using Sum = Wide<Scalar>;
   using Moments = kernels::ColumnMoments<Sum>;
-  using Counts = Eigen::Array<std::int64_t, 1, Eigen::Dynamic, Eigen::RowMajor>;
 
   /// The numbers that a channel's values are normalized with, and their gradients: arrays of one number a channel. The
   /// first three are kept from forward to backward.
@@ -180,7 +125,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     const Moments* moments = nullptr;
     if (uses_batch(mode)) {
       moments = take_moments(x, moments_.resize(kernels::column_moments_room(x.rows, x.columns)));
-      if (mode.updates_running_statistics()) update_running_statistics(moments);
+      this->update_statistics(mode, of_batch(moments));
     }
     with_batch_statistics_ = moments != nullptr;
     normalize(x, moments, numbers_in(numbers_.resize(numbers_a_channel * channels_)), y);
@@ -224,15 +169,6 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
       kernels::scale_channels(dy, positions_, numbers.scale, dx);
   }
 
-  template <typename S, class Self>
-  static Buffers<S> buffer_views(Self& self) {
-    if (!self.options_.track_running_statistics) return {};
-    const auto map = [&](auto& vector) { return as_map(View<S>{vector.data(), 1, self.channels_, self.channels_, 1}); };
-    return {{"running_mean", map(self.running_mean_)},
-            {"running_var", map(self.running_variance_)},
-            {"num_batches_tracked", as_map(View<S>{}), &self.batches_tracked_}};
-  }
-
   /// The moments of each channel, in the first `channels` of `room`.
   const Moments* take_moments(View<const Scalar> x, Moments* room) const {
     if (positions_ == 1)
@@ -246,8 +182,9 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
   void normalize(View<const Scalar> x, const Moments* moments, const Numbers& numbers, View<Scalar> y) const {
     const auto epsilon = static_cast<Sum>(options_.epsilon);
     for (Index c = 0; c < channels_; ++c) {
-      const Sum mean = moments ? moments[c].mean : static_cast<Sum>(running_mean_[c]);
-      const Sum variance = moments ? moments[c].squares / moments[c].count : static_cast<Sum>(running_variance_[c]);
+      const Sum mean = moments ? moments[c].mean : static_cast<Sum>(this->running_mean()[c]);
+      const Sum variance =
+          moments ? moments[c].squares / moments[c].count : static_cast<Sum>(this->running_variance()[c]);
       numbers.mean[c] = static_cast<Scalar>(mean);
       numbers.mean_residual[c] = static_cast<Scalar>(mean - static_cast<Sum>(numbers.mean[c]));
       numbers.inverse_deviation[c] = static_cast<Scalar>(1 / std::sqrt(variance + epsilon));
@@ -256,67 +193,25 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_> 
     kernels::transform_channels(x, positions_, {numbers.mean, numbers.mean_residual, numbers.scale, bias_.data()}, y);
   }
 
-  /// As running statistics: float may not hold what a double does.
-  static bool finite(const Moments& moments) {
-    return detail::is_finite(static_cast<Scalar>(moments.mean)) &&
-           detail::is_finite(static_cast<Scalar>(moments.squares / (moments.count - 1)));
+  /// The moments as running statistics are told of them, channel by channel.
+  static auto of_batch(const Moments* moments) {
+    return [moments](Index c) {
+      return typename Running::BatchStatistics{moments[c].count, moments[c].mean,
+                                               moments[c].squares / (moments[c].count - 1)};
+    };
   }
 
   /// NonFinite::error, before anything has changed.
   void check_values(View<const Scalar> x, Mode mode) {
-    if (options_.non_finite != NonFinite::error || !uses_batch(mode) || !mode.updates_running_statistics()) return;
+    if (!uses_batch(mode) || !this->checks_statistics(mode)) return;
     Moments* moments = moments_.resize(kernels::column_moments_room(x.rows, x.columns));
-    take_moments(x, moments);
-    for (Index c = 0; c < channels_; ++c)
-      if (!finite(moments[c]))
-        EVENKEEL_THROW(std::invalid_argument, name, "::forward: expected finite statistics in every channel, got mean ",
-                       moments[c].mean, " and variance ", moments[c].squares / moments[c].count, " in channel ", c);
-  }
-
-  void update_running_statistics(const Moments* moments) {
-    if (!options_.track_running_statistics) return;
-    ++batches_tracked_;
-    for (Index c = 0; c < channels_; ++c) {
-      if (!finite(moments[c])) {
-        ++non_finite_[c];
-        if (options_.non_finite == NonFinite::keep_last_good) continue;
-      }
-      const bool skips = options_.non_finite == NonFinite::keep_last_good;
-      const auto taken = static_cast<double>(batches_tracked_ - (skips ? non_finite_[c] : 0));
-      const auto m = static_cast<Sum>(options_.momentum ? *options_.momentum : 1 / taken);
-      const auto average = [m](Scalar& running, Sum batch) {
-        running = static_cast<Scalar>((1 - m) * static_cast<Sum>(running) + m * batch);
-      };
-      average(running_mean_[c], moments[c].mean);
-      average(running_variance_[c], moments[c].squares / (moments[c].count - 1));
-    }
-  }
-
-  template <class V>
-  void check_channels(const V& vector, const char* what) const {
-    if (vector.size() != channels_ || (vector.rows() != 1 && vector.cols() != 1))
-      EVENKEEL_THROW(ShapeError, name, "::set_running_statistics: expected ", what, " of shape (1, ", channels_,
-                     "), got ", detail::shape(vector.rows(), vector.cols()));
-  }
-
-  template <class V>
-  static Vector as_row(const V& vector) {
-    Vector row(vector.size());
-    if (vector.rows() == 1)
-      for (Index c = 0; c < row.size(); ++c) row[c] = vector.coeff(0, c);
-    else
-      for (Index c = 0; c < row.size(); ++c) row[c] = vector.coeff(c, 0);
-    return row;
+    this->check_statistics(of_batch(take_moments(x, moments)));
   }
 
   Index channels_, positions_;                              // >= 1
   BatchNormOptions options_;                                // checked
   detail::Parameter<Scalar> weight_;                        // (1, channels), starts at one
   detail::Parameter<Scalar> bias_;                          // (1, channels), starts at zero
-  Vector running_mean_;                                     // (1, channels), finite unless accepted otherwise
-  Vector running_variance_;                                 // (1, channels), unbiased, >= 0
-  std::int64_t batches_tracked_ = 0;                        //
-  Counts non_finite_;                                       // (1, channels), batches whose statistics were not finite
   bool with_batch_statistics_ = false;                      // in the last forward
   detail::Buffer<Scalar> numbers_;                          // see Numbers, of the last forward
   detail::Buffer<Moments> moments_;                         // scratch
