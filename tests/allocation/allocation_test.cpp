@@ -72,13 +72,15 @@ struct Batch {
 template <class Layer, typename Scalar = typename Layer::Scalar>
 void call_everything(Report& report, Layer& layer, ek::Workspace<Scalar>& workspace, ek::StridedMap<const Scalar> x,
                      ek::StridedMap<const Scalar> dy, ek::StridedMap<Scalar> y, ek::StridedMap<Scalar> dx) {
-  for (const ek::Mode mode : {ek::Mode::train, ek::Mode::eval}) {
+  for (const ek::Mode mode : {ek::Mode::train, ek::Mode::train_prepared, ek::Mode::eval}) {
     report.run("forward(x, y, mode)", [&] { layer.forward(x, y, mode); });
     report.run("infer(x, y, workspace)", [&] { layer.infer(x, y, workspace); });
     report.run("backward(x, dy, dx)", [&] { layer.backward(x, dy, dx); });
     report.run("backward_parameters(x, dy)", [&] { layer.backward_parameters(x, dy, ek::Accumulate::yes); });
     report.run("forward(x, mode)", [&] { layer.forward(x, mode); });
     report.run("backward(dy)", [&] { layer.backward(dy); });
+    if constexpr (requires { layer.commit_statistics(); })
+      report.run("commit_statistics()", [&] { layer.commit_statistics(); });
     if (x.cols() != y.cols()) continue;
     dx = x;
     report.run("in-place forward", [&] { layer.forward(dx, dx, mode); });

@@ -11,16 +11,18 @@ TEST_CASE("The named modes are the rows of their table", "[mode]") {
     ek::Mode mode;
     bool masks;
     ek::Statistics statistics;
-    bool updates;
+    ek::RunningStatistics running;
   };
-  const Row rows[] = {{ek::Mode::train, true, ek::Statistics::batch, true},
-                      {ek::Mode::eval, false, ek::Statistics::running, false},
-                      {ek::Mode::frozen_statistics, true, ek::Statistics::frozen, false},
-                      {ek::Mode::monte_carlo, true, ek::Statistics::running, false}};
+  const Row rows[] = {{ek::Mode::train, true, ek::Statistics::batch, ek::RunningStatistics::update},
+                      {ek::Mode::train_prepared, true, ek::Statistics::batch, ek::RunningStatistics::prepare},
+                      {ek::Mode::eval, false, ek::Statistics::running, ek::RunningStatistics::keep},
+                      {ek::Mode::frozen_statistics, true, ek::Statistics::frozen, ek::RunningStatistics::keep},
+                      {ek::Mode::monte_carlo, true, ek::Statistics::running, ek::RunningStatistics::keep}};
   for (const auto& row : rows) {
     CHECK(row.mode.draws_masks() == row.masks);
     CHECK(row.mode.statistics() == row.statistics);
-    CHECK(row.mode.updates_running_statistics() == row.updates);
+    CHECK(row.mode.running_statistics() == row.running);
+    CHECK(row.mode.updates_running_statistics() == (row.running == ek::RunningStatistics::update));
     for (const auto& other : rows) CHECK((row.mode == other.mode) == (&row == &other));
   }
 }

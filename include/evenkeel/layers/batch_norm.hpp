@@ -32,9 +32,9 @@ struct BatchNormOptions {
 ///
 /// Shapes  BatchNorm(features): (batch, features). BatchNorm(channels, positions): (batch, channels x positions), a row being
 ///         channel after channel (NCHW flattened). weight, bias, running statistics: (1, channels).
-/// Modes   train: the batch's statistics, the running ones move. eval, frozen_statistics, monte_carlo: running statistics,
-///         which rest and are constants in backward. Without tracked statistics eval and monte_carlo normalize with the
-///         batch, and frozen_statistics is a UsageError.
+/// Modes   train: the batch's statistics, the running ones move; train_prepared: these move when committed. eval,
+///         frozen_statistics, monte_carlo: running statistics, which rest and are constants in backward. Without tracked
+///         statistics eval and monte_carlo normalize with the batch, and frozen_statistics is a UsageError.
 /// Errors  Statistics of the batch need more than one value in each channel: else ShapeError.
 /// Source  Ioffe & Szegedy 2015, algorithms 1 and 2, https://arxiv.org/abs/1502.03167; torch.nn.BatchNorm1d(features) and
 ///         2d(channels), momentum in their sense (Keras's is one minus it). PyTorch lets a NaN batch spoil the running

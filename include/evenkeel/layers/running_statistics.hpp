@@ -24,8 +24,13 @@ enum class NonFinite {
 ///
 ///     running = (1 - momentum) * running + momentum * of the batch
 ///
-/// Without a momentum, running is the plain average of all batches that were taken. A layer derives from it, and in a forward
-/// that takes the batch's statistics calls update_statistics.
+/// Without a momentum, running is the plain average of all batches that were taken.
+///
+/// A batch can be prepared instead (Mode::train_prepared): then running_mean() and running_variance() rest until
+/// commit_statistics(). Batches that are prepared one after another, as micro-batches are, are all committed or all
+/// discarded; a forward that moves the statistics at once, set_running_statistics and reset_running_statistics discard them.
+///
+/// A layer derives from it, and calls update_statistics in a forward that takes the batch's statistics.
 /// Source  torch.nn.modules.batchnorm._NormBase, momentum in its sense.
 template <Real Scalar_>
 class RunningStatisticsBase {
@@ -33,20 +38,29 @@ class RunningStatisticsBase {
   using Vector = Eigen::Matrix<Scalar_, 1, Eigen::Dynamic, Eigen::RowMajor>;
 
   /// Empty where no statistics are tracked.
-  const Vector& running_mean() const { return mean_; }
-  const Vector& running_variance() const { return variance_; }
+  const Vector& running_mean() const { return now_.mean; }
+  const Vector& running_variance() const { return now_.variance; }
   /// Training batches since the start or the last reset.
-  std::int64_t batches_tracked() const { return batches_; }
+  std::int64_t batches_tracked() const { return now_.batches; }
   /// How often a channel's statistics were NaN or infinite in training and were not taken into the running ones.
-  std::int64_t non_finite_statistics() const { return non_finite_.sum(); }
+  std::int64_t non_finite_statistics() const { return now_.non_finite.sum(); }
+
+  /// The statistics become what the batches prepared since the last commit make of them. With none prepared, nothing happens.
+  void commit_statistics() {
+    if (prepared_) now_ = next_;  // copied, so that views of it stay
+    prepared_ = false;
+  }
+  /// Forgets what was prepared.
+  void discard_statistics() { prepared_ = false; }
 
   /// Mean 0, variance 1, no batches.
   void reset_running_statistics() {
     const Index size = tracking_.on ? channels_ : 0;
-    mean_ = Vector::Zero(size);
-    variance_ = Vector::Ones(size);
-    batches_ = 0;
-    non_finite_ = Counts::Zero(size);
+    now_.mean = Vector::Zero(size);  // in place, so that views of it stay
+    now_.variance = Vector::Ones(size);
+    now_.batches = 0;
+    now_.non_finite = Counts::Zero(size);
+    discard_statistics();
   }
 
   /// Sets what eval normalizes with. Throws UsageError where no statistics are tracked, ShapeError unless both have one
@@ -68,8 +82,9 @@ class RunningStatisticsBase {
         EVENKEEL_THROW(std::invalid_argument, name_, function, ": expected a finite variance >= 0 in channel ", c,
                        ", got ", new_variance[c]);
     }
-    mean_ = new_mean;  // copied, so that views of it stay
-    variance_ = new_variance;
+    now_.mean = new_mean;  // copied, so that views of it stay
+    now_.variance = new_variance;
+    discard_statistics();
   }
 
   /// None where no statistics are tracked.
@@ -104,7 +119,7 @@ class RunningStatisticsBase {
 
   /// Whether check_statistics is to be called before a forward of this mode has changed anything.
   bool checks_statistics(Mode mode) const {
-    return tracking_.non_finite == NonFinite::error && mode.updates_running_statistics();
+    return tracking_.non_finite == NonFinite::error && mode.running_statistics() != RunningStatistics::keep;
   }
   /// Throws std::invalid_argument unless all are finite; of(c) gives the BatchStatistics of channel c.
   template <class OfChannel>
@@ -121,38 +136,57 @@ class RunningStatisticsBase {
   /// What a forward of this mode does to the running statistics; of(c) gives the BatchStatistics of channel c.
   template <class OfChannel>
   void update_statistics(Mode mode, const OfChannel& of) {
-    if (!tracking_.on || !mode.updates_running_statistics()) return;
-    ++batches_;
-    const bool skips = tracking_.non_finite == NonFinite::keep_last_good;
-    for (Index c = 0; c < channels_; ++c) {
-      const BatchStatistics batch = of(c);
-      if (!finite(batch)) {
-        ++non_finite_[c];
-        if (skips) continue;
-      }
-      const auto taken = static_cast<double>(batches_ - (skips ? non_finite_[c] : 0));
-      const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken);
-      const auto average = [m](Scalar_& running, Sum of_batch) {
-        running = static_cast<Scalar_>((1 - m) * static_cast<Sum>(running) + m * of_batch);
-      };
-      average(mean_[c], batch.mean);
-      average(variance_[c], batch.variance);
+    if (!tracking_.on || mode.running_statistics() == RunningStatistics::keep) return;
+    if (mode.running_statistics() == RunningStatistics::update) {
+      discard_statistics();
+      return take(of, now_);
     }
+    if (!prepared_) next_ = now_;
+    prepared_ = true;
+    take(of, next_);
   }
 
-  /// The state of a layer of another scalar type; all but its options.
+  /// The running statistics of a layer of another scalar type, without what is prepared.
   template <Real U>
   void copy_statistics(const RunningStatisticsBase<U>& other) {
-    mean_ = other.mean_.template cast<Scalar_>();
-    variance_ = other.variance_.template cast<Scalar_>();
-    batches_ = other.batches_;
-    non_finite_ = other.non_finite_;
+    now_.mean = other.now_.mean.template cast<Scalar_>();
+    now_.variance = other.now_.variance.template cast<Scalar_>();
+    now_.batches = other.now_.batches;
+    now_.non_finite = other.now_.non_finite;
+    discard_statistics();
   }
 
  private:
   template <Real>
   friend class RunningStatisticsBase;
   using Counts = Eigen::Array<std::int64_t, 1, Eigen::Dynamic, Eigen::RowMajor>;
+
+  struct State {
+    Vector mean;               // (1, channels), finite unless accepted otherwise
+    Vector variance;           // (1, channels), unbiased, >= 0
+    std::int64_t batches = 0;  //
+    Counts non_finite;         // (1, channels), batches whose statistics were not finite
+  };
+
+  template <class OfChannel>
+  void take(const OfChannel& of, State& state) {
+    ++state.batches;
+    const bool skips = tracking_.non_finite == NonFinite::keep_last_good;
+    for (Index c = 0; c < channels_; ++c) {
+      const BatchStatistics batch = of(c);
+      if (!finite(batch)) {
+        ++state.non_finite[c];
+        if (skips) continue;
+      }
+      const auto taken = static_cast<double>(state.batches - (skips ? state.non_finite[c] : 0));
+      const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken);
+      const auto average = [m](Scalar_& running, Sum of_batch) {
+        running = static_cast<Scalar_>((1 - m) * static_cast<Sum>(running) + m * of_batch);
+      };
+      average(state.mean[c], batch.mean);
+      average(state.variance[c], batch.variance);
+    }
+  }
 
   /// As running statistics: float may not hold what a double does.
   static bool finite(const BatchStatistics& batch) {
@@ -164,9 +198,9 @@ class RunningStatisticsBase {
   static Buffers<S> buffer_views(Self& self) {
     if (!self.tracking_.on) return {};
     const auto map = [&](auto& vector) { return as_map(View<S>{vector.data(), 1, self.channels_, self.channels_, 1}); };
-    return {{"running_mean", map(self.mean_)},
-            {"running_var", map(self.variance_)},
-            {"num_batches_tracked", as_map(View<S>{}), &self.batches_}};
+    return {{"running_mean", map(self.now_.mean)},
+            {"running_var", map(self.now_.variance)},
+            {"num_batches_tracked", as_map(View<S>{}), &self.now_.batches}};
   }
 
   template <class V>
@@ -186,13 +220,12 @@ class RunningStatisticsBase {
     return row;
   }
 
-  const char* name_;          // the layer's
-  Index channels_;            // >= 1
-  Tracking tracking_;         // checked
-  Vector mean_;               // (1, channels), finite unless accepted otherwise
-  Vector variance_;           // (1, channels), unbiased, >= 0
-  std::int64_t batches_ = 0;  //
-  Counts non_finite_;         // (1, channels), batches whose statistics were not finite
+  const char* name_;       // the layer's
+  Index channels_;         // >= 1
+  Tracking tracking_;      // checked
+  State now_;              // what is shown and used; empty where nothing is tracked
+  State next_;             // what commit_statistics makes of it; empty until it is needed
+  bool prepared_ = false;  // whether there is something in next_
 };
 
 }  // namespace evenkeel

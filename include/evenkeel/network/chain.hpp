@@ -61,6 +61,19 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
     });
   }
 
+  /// Lets running statistics move by the batches that were prepared (Mode::train_prepared), in every layer that has any.
+  void commit_statistics() {
+    each(self(), [](auto& layer, Index) {
+      if constexpr (requires { layer.commit_statistics(); }) layer.commit_statistics();
+    });
+  }
+  /// Forgets what was prepared, in every layer.
+  void discard_statistics() {
+    each(self(), [](auto& layer, Index) {
+      if constexpr (requires { layer.discard_statistics(); }) layer.discard_statistics();
+    });
+  }
+
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
     each(self(), [&](const auto& layer, Index) {
       if constexpr (requires { layer.check_input(rows, columns, mode, function); })

@@ -28,6 +28,7 @@ namespace evenkeel {
 ///     parameters(), parameters() const          a vector of ParameterView<Scalar>, of ParameterView<const Scalar>; see
 ///                                               parameter_view
 ///     buffers(), buffers() const                the same of BufferView
+///     commit_statistics(), discard_statistics()   let move, or forget, what Mode::train_prepared has prepared
 ///     set_stream(path)                          told its place in the outermost network, for random numbers
 ///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
 ///     input_features() const                    checked against the layer before when a network is made
