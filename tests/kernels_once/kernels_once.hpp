@@ -10,22 +10,24 @@
 /// The kernels that take long to compile: declared here for all tests and examples, instantiated for each scalar type in a
 /// file of its own.
 #define EVENKEEL_KERNEL(prefix, ...) prefix template decltype(__VA_ARGS__) __VA_ARGS__;
-#define EVENKEEL_KERNELS(prefix, Scalar)                        \
-  namespace evenkeel::kernels {                                 \
-  EVENKEEL_KERNEL(prefix, row_norm_forward<ByMoments<Scalar>>)  \
-  EVENKEEL_KERNEL(prefix, row_norm_backward<ByMoments<Scalar>>) \
-  EVENKEEL_KERNEL(prefix, row_norm_forward<ByRms<Scalar>>)      \
-  EVENKEEL_KERNEL(prefix, row_norm_backward<ByRms<Scalar>>)     \
-  EVENKEEL_KERNEL(prefix, column_moments<Scalar>)               \
-  EVENKEEL_KERNEL(prefix, channel_moments<Scalar>)              \
-  EVENKEEL_KERNEL(prefix, column_gradient_sums<Scalar>)         \
-  EVENKEEL_KERNEL(prefix, channel_gradient_sums<Scalar>)        \
-  EVENKEEL_KERNEL(prefix, transform_channels<Scalar>)           \
-  EVENKEEL_KERNEL(prefix, scale_channels<Scalar>)               \
-  EVENKEEL_KERNEL(prefix, transform_channel_gradients<Scalar>)  \
-  EVENKEEL_KERNEL(prefix, dropout_forward<Scalar>)              \
-  EVENKEEL_KERNEL(prefix, dropout_backward<Scalar>)             \
-  EVENKEEL_KERNEL(prefix, multiply<Scalar>)                     \
+#define EVENKEEL_KERNELS(prefix, Scalar)                                               \
+  namespace evenkeel::kernels {                                                        \
+  EVENKEEL_KERNEL(prefix, row_norm_forward<ByMoments<Scalar>, Affine<Scalar>>)         \
+  EVENKEEL_KERNEL(prefix, row_norm_backward<ByMoments<Scalar>, Affine<Scalar>>)        \
+  EVENKEEL_KERNEL(prefix, row_norm_forward<ByMoments<Scalar>, ChannelAffine<Scalar>>)  \
+  EVENKEEL_KERNEL(prefix, row_norm_backward<ByMoments<Scalar>, ChannelAffine<Scalar>>) \
+  EVENKEEL_KERNEL(prefix, row_norm_forward<ByRms<Scalar>, Affine<Scalar>>)             \
+  EVENKEEL_KERNEL(prefix, row_norm_backward<ByRms<Scalar>, Affine<Scalar>>)            \
+  EVENKEEL_KERNEL(prefix, column_moments<Scalar>)                                      \
+  EVENKEEL_KERNEL(prefix, channel_moments<Scalar>)                                     \
+  EVENKEEL_KERNEL(prefix, column_gradient_sums<Scalar>)                                \
+  EVENKEEL_KERNEL(prefix, channel_gradient_sums<Scalar>)                               \
+  EVENKEEL_KERNEL(prefix, transform_channels<Scalar>)                                  \
+  EVENKEEL_KERNEL(prefix, scale_channels<Scalar>)                                      \
+  EVENKEEL_KERNEL(prefix, transform_channel_gradients<Scalar>)                         \
+  EVENKEEL_KERNEL(prefix, dropout_forward<Scalar>)                                     \
+  EVENKEEL_KERNEL(prefix, dropout_backward<Scalar>)                                    \
+  EVENKEEL_KERNEL(prefix, multiply<Scalar>)                                            \
   }
 
 EVENKEEL_KERNELS(extern, float)

@@ -84,6 +84,25 @@ inline Numbers batch_norm(const Numbers& x, Index positions, const Numbers& mean
   return y;
 }
 
+/// weight (x - mean) / sqrt(variance + epsilon) + bias over each group of a row, weight and bias being those of the channel.
+inline Numbers group_norm(const Numbers& x, Index groups, Index positions, const Numbers& weight, const Numbers& bias,
+                          Number epsilon) {
+  Numbers y(x.rows(), x.cols());
+  const Index width = x.cols() / groups;
+  const auto count = static_cast<Number>(width);
+  for (Index i = 0; i < x.rows(); ++i)
+    for (Index start = 0; start < x.cols(); start += width) {
+      Number mean = 0, variance = 0;
+      for (Index j = start; j < start + width; ++j) mean += x(i, j) / count;
+      for (Index j = start; j < start + width; ++j) variance += (x(i, j) - mean) * (x(i, j) - mean) / count;
+      for (Index j = start; j < start + width; ++j) {
+        const Index c = j / positions;
+        y(i, j) = weight(0, c) * (x(i, j) - mean) / std::sqrt(variance + epsilon) + bias(0, c);
+      }
+    }
+  return y;
+}
+
 /// x weight^T + bias, weight being (out, in).
 inline Numbers linear(const Numbers& x, const Numbers& weight, const Numbers& bias) {
   Numbers y(x.rows(), weight.rows());

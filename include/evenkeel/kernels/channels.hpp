@@ -45,16 +45,20 @@ struct ColumnNumbers {
       for (auto& numbers : result.from) numbers += j;
     return result;
   }
-  /// Of the lanes at column j.
+  /// Number k of the lanes at column j.
   template <class AnyLanes>
-  EVENKEEL_INLINE std::array<Lanes<Scalar>, K> load([[maybe_unused]] Index j, [[maybe_unused]] AnyLanes lanes) const {
+  EVENKEEL_INLINE Lanes<Scalar> load(std::size_t k, [[maybe_unused]] Index j, [[maybe_unused]] AnyLanes lanes) const {
+    if constexpr (ForEach)
+      return lanes.load(from[k] + j);
+    else
+      return filled_with<Lanes<Scalar>>(*from[k]);
+  }
+  template <class AnyLanes>
+  EVENKEEL_INLINE std::array<Lanes<Scalar>, K> load(Index j, AnyLanes lanes) const {
     std::array<Lanes<Scalar>, K> numbers;
     unrolled<K>([&](Index k) EVENKEEL_INLINE {
       const auto at = static_cast<std::size_t>(k);
-      if constexpr (ForEach)
-        numbers[at] = lanes.load(from[at] + j);
-      else
-        numbers[at] = filled_with<Lanes<Scalar>>(*from[at]);
+      numbers[at] = load(at, j, lanes);
     });
     return numbers;
   }

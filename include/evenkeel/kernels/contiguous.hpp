@@ -91,8 +91,8 @@ struct Packing {
   constexpr bool on_stack() const { return numbers() <= packed_on_stack; }
   /// Numbers of scratch, besides the stack, for so many matrices of this type.
   template <typename Scalar>
-  Index room(Index matrices) const {
-    return on_stack() ? 0 : most_workers() * matrices * room_each<Scalar>();
+  Index room(Index matrices, Index workers = most_workers()) const {
+    return on_stack() ? 0 : workers * matrices * room_each<Scalar>();
   }
   template <typename Scalar>
   Index room_each() const {

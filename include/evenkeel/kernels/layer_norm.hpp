@@ -13,7 +13,7 @@ namespace evenkeel::kernels {
 template <typename Scalar>
 void layer_norm_forward(View<const Scalar> x, const Scalar* weight, const Scalar* bias, double epsilon, View<Scalar> y,
                         RowMoments<Scalar>* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
-  row_norm_forward<ByMoments<Scalar>>(x, {weight, bias}, epsilon, y, kept, scratch);
+  row_norm_forward<ByMoments<Scalar>>(x, Affine<Scalar>{weight, bias}, epsilon, y, kept, scratch);
 }
 
 /// The derivative of layer_norm_forward. With g = dy * weight and x^ = (x - mean) / sqrt(variance + epsilon),
@@ -27,7 +27,8 @@ template <typename Scalar>
 void layer_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight,
                          const RowMoments<Scalar>* kept, View<Scalar> dx, Scalar* dweight, Scalar* dbias,
                          Accumulate accumulate, Wide<Scalar>* scratch) {
-  row_norm_backward<ByMoments<Scalar>>(x, dy, {weight, nullptr}, kept, dx, dweight, dbias, accumulate, scratch);
+  row_norm_backward<ByMoments<Scalar>>(x, dy, Affine<Scalar>{weight, nullptr}, kept, dx, dweight, dbias, accumulate,
+                                       scratch);
 }
 
 }  // namespace evenkeel::kernels

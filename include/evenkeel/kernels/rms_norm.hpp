@@ -12,7 +12,7 @@ namespace evenkeel::kernels {
 template <typename Scalar>
 void rms_norm_forward(View<const Scalar> x, const Scalar* weight, Scalar offset, double epsilon, View<Scalar> y,
                       Scalar* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
-  row_norm_forward<ByRms<Scalar>>(x, {weight, nullptr, offset}, epsilon, y, kept, scratch);
+  row_norm_forward<ByRms<Scalar>>(x, Affine<Scalar>{weight, nullptr, offset}, epsilon, y, kept, scratch);
 }
 
 /// The derivative of rms_norm_forward. With g = dy * (offset + weight) and x^ = x / sqrt(mean(x^2) + epsilon),
@@ -26,8 +26,8 @@ template <typename Scalar>
 void rms_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight, Scalar offset,
                        const Scalar* kept, View<Scalar> dx, Scalar* dweight, Accumulate accumulate,
                        Wide<Scalar>* scratch) {
-  row_norm_backward<ByRms<Scalar>>(x, dy, {weight, nullptr, offset}, kept, dx, dweight, static_cast<Scalar*>(nullptr),
-                                   accumulate, scratch);
+  row_norm_backward<ByRms<Scalar>>(x, dy, Affine<Scalar>{weight, nullptr, offset}, kept, dx, dweight,
+                                   static_cast<Scalar*>(nullptr), accumulate, scratch);
 }
 
 }  // namespace evenkeel::kernels

@@ -3,12 +3,13 @@
 #include <algorithm>  // fill
 #include <array>
 #include <cstddef>      // size_t
-#include <type_traits>  // integral_constant
+#include <type_traits>  // integral_constant, conditional_t
 
 #include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
 #include "evenkeel/core/parameter.hpp"      // Accumulate
 #include "evenkeel/core/types.hpp"          // Index, Wide
 #include "evenkeel/core/view.hpp"           // View
+#include "evenkeel/kernels/channels.hpp"    // ColumnNumbers
 #include "evenkeel/kernels/contiguous.hpp"  // PackedRows
 #include "evenkeel/kernels/lanes.hpp"       // Lanes, for_each_rows
 #include "evenkeel/kernels/moments.hpp"     // row_moments, row_inverse_rms
@@ -85,12 +86,31 @@ struct Affine {
   const Scalar* bias;
   Scalar offset = Scalar(0);  ///< Added to the weight.
 
-  template <bool Centred, class AnyLanes>
-  EVENKEEL_INLINE Lanes<Scalar> scale(Index j, AnyLanes lanes) const {
-    if constexpr (Centred)
-      return lanes.load(weight + j);
-    else
-      return lanes.load(weight + j) + offset;
+  static constexpr bool of_each_feature = true;
+  Index size(Index columns) const { return columns; }
+
+  /// Calls body(first column, columns, numbers, number of the first) for columns whose numbers are found in the same way.
+  template <class Body>
+  EVENKEEL_INLINE void for_each_run(Index columns, const Body& body) const {
+    body(Index{0}, columns, ColumnNumbers<Scalar, 2, true>{{weight, bias}}, Index{0});
+  }
+};
+
+/// The same where so many features side by side, those of a channel, share one scale and shift.
+template <typename Scalar>
+struct ChannelAffine {
+  const Scalar* weight;
+  const Scalar* bias;
+  Index positions;
+
+  static constexpr bool of_each_feature = false;
+  static constexpr Scalar offset = Scalar(0);
+  Index size(Index columns) const { return columns / positions; }
+
+  template <class Body>
+  EVENKEEL_INLINE void for_each_run(Index columns, const Body& body) const {
+    for (Index c = 0; c < columns / positions; ++c)
+      body(c * positions, positions, ColumnNumbers<Scalar, 2, false>{{weight + c, bias + c}}, c);
   }
 };
 
@@ -100,10 +120,46 @@ namespace detail {
 template <std::size_t R>
 using RowCount = std::integral_constant<std::size_t, R>;
 
+/// The scale of the lanes at column j of a run.
+template <class Norm, class Numbers, class AnyAffine, class AnyLanes, typename Scalar = typename Norm::Scalar>
+EVENKEEL_INLINE inline Lanes<Scalar> scale_of(const Numbers& numbers, const AnyAffine& affine, Index j,
+                                              AnyLanes lanes) {
+  if constexpr (Norm::centred)
+    return numbers.load(0, j, lanes);
+  else
+    return numbers.load(0, j, lanes) + affine.offset;
+}
+
+/// The sums over some rows that belong to the lanes of a run: one for each of its columns, in Scalar, or one for all of them.
+template <typename Scalar, bool ForEach>
+struct RunSums {
+  using Number = std::conditional_t<ForEach, Scalar, Wide<Scalar>>;
+  Number* to;
+  Lanes<Scalar> held = zeros<Lanes<Scalar>>();
+
+  template <class AnyLanes>
+  EVENKEEL_INLINE Lanes<Scalar> get([[maybe_unused]] Index j, [[maybe_unused]] AnyLanes lanes) const {
+    if constexpr (ForEach)
+      return lanes.load(to + j);
+    else
+      return held;
+  }
+  template <class AnyLanes>
+  EVENKEEL_INLINE void set([[maybe_unused]] Index j, [[maybe_unused]] AnyLanes lanes, const Lanes<Scalar>& sum) {
+    if constexpr (ForEach)
+      lanes.store(to + j, sum);
+    else
+      held = sum;
+  }
+  EVENKEEL_INLINE void finish() const {
+    if constexpr (!ForEach) *to += static_cast<Number>(sum_of_lanes<Scalar>(held));
+  }
+};
+
 /// row_norm_forward for rows that are contiguous. `near` says that they are in cache; else the next ones are asked for ahead.
-template <class Norm, class Stores, typename Scalar = typename Norm::Scalar>
-void forward_rows(Stores stores, bool near, View<const Scalar> x, Affine<Scalar> affine, double epsilon, View<Scalar> y,
-                  typename Norm::Kept* kept) {
+template <class Norm, class Stores, class AnyAffine, typename Scalar = typename Norm::Scalar>
+void forward_rows(Stores stores, bool near, View<const Scalar> x, const AnyAffine& affine, double epsilon,
+                  View<Scalar> y, typename Norm::Kept* kept) {
   const Index row_bytes = x.columns * static_cast<Index>(sizeof(Scalar));
   for_each_rows<most_rows<Scalar>>(
       0, x.rows, row_bytes, rows_collide(near, x), [&]<std::size_t R>(Index first, RowCount<R>) EVENKEEL_INLINE {
@@ -114,20 +170,22 @@ void forward_rows(Stores stores, bool near, View<const Scalar> x, Affine<Scalar>
 
         constexpr std::size_t pair = many_registers || R == 1 ? R : 2;  // rows whose numbers the registers hold
         unrolled<R / pair>([&](Index p) EVENKEEL_INLINE {
-          for_each_lanes<Scalar>(0, x.columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-            const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
-            Lanes<Scalar> bias;
-            if constexpr (Norm::centred) bias = lanes.load(affine.bias + j);
-            unrolled<pair>([&](Index q) EVENKEEL_INLINE {
-              const Index r = p * static_cast<Index>(pair) + q;
-              const Scalar* from = input[static_cast<std::size_t>(r)] + j;
-              lanes.prefetch(from + ahead);
-              const Lanes<Scalar> standard = measured.standardized(r, lanes.load(from));
-              Scalar* to = output[static_cast<std::size_t>(r)] + j;
-              if constexpr (Norm::centred)
-                stores.store(lanes, to, standard * weight + bias);
-              else
-                stores.store(lanes, to, standard * weight);
+          affine.for_each_run(x.columns, [&](Index j0, Index width, const auto& numbers, Index) EVENKEEL_INLINE {
+            for_each_lanes<Scalar>(0, width, [&](Index j, auto lanes) EVENKEEL_INLINE {
+              const Lanes<Scalar> weight = scale_of<Norm>(numbers, affine, j, lanes);
+              Lanes<Scalar> bias;
+              if constexpr (Norm::centred) bias = numbers.load(1, j, lanes);
+              unrolled<pair>([&](Index q) EVENKEEL_INLINE {
+                const Index r = p * static_cast<Index>(pair) + q;
+                const Scalar* from = input[static_cast<std::size_t>(r)] + j0 + j;
+                lanes.prefetch(from + ahead);
+                const Lanes<Scalar> standard = measured.standardized(r, lanes.load(from));
+                Scalar* to = output[static_cast<std::size_t>(r)] + j0 + j;
+                if constexpr (Norm::centred)
+                  stores.store(lanes, to, standard * weight + bias);
+                else
+                  stores.store(lanes, to, standard * weight);
+              });
             });
           });
         });
@@ -135,11 +193,13 @@ void forward_rows(Stores stores, bool near, View<const Scalar> x, Affine<Scalar>
       });
 }
 
-/// row_norm_backward likewise, for few enough rows for sums in Scalar. Adds to weight_sum and bias_sum.
-template <class Norm, class Stores, typename Scalar = typename Norm::Scalar>
-void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Scalar> dy, Affine<Scalar> affine,
-                   const typename Norm::Kept* kept, View<Scalar> dx, Scalar* weight_sum, Scalar* bias_sum) {
+/// row_norm_backward likewise, for few enough rows for sums in Scalar. Adds to weight_sum and bias_sum, one number for each
+/// column of weights.
+template <class Norm, class Stores, class AnyAffine, typename Number, typename Scalar = typename Norm::Scalar>
+void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Scalar> dy, const AnyAffine& affine,
+                   const typename Norm::Kept* kept, View<Scalar> dx, Number* weight_sum, Number* bias_sum) {
   using Sum = Wide<Scalar>;
+  using Sums = RunSums<Scalar, AnyAffine::of_each_feature>;
   const Index columns = x.columns;
   const Index row_bytes = 2 * columns * static_cast<Index>(sizeof(Scalar));
   for_each_rows<(std::min)(most_rows<Scalar>, std::size_t{many_registers ? 4 : 2})>(
@@ -150,36 +210,41 @@ void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Sc
 
         constexpr Index piece = lanes_a_piece * lane_count<Scalar>;
         PerRow<Sum, R> sum_g = PerRow<Sum, R>::Zero(), sum_gx = sum_g;
-        for (Index j0 = 0; j0 < columns; j0 += piece) {
-          Lanes<Scalar> g_sum[R], gx_sum[R];
-          unrolled<R>([&](Index r) EVENKEEL_INLINE {
-            g_sum[r] = zeros<Lanes<Scalar>>();
-            gx_sum[r] = zeros<Lanes<Scalar>>();
-          });
-          for_each_lanes<Scalar>(j0, (std::min)(columns, j0 + piece), [&](Index j, auto lanes) EVENKEEL_INLINE {
-            const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
-            Lanes<Scalar> to_weight = lanes.load(weight_sum + j), to_bias;
-            if constexpr (Norm::centred) to_bias = lanes.load(bias_sum + j);
+        affine.for_each_run(columns, [&](Index start, Index width, const auto& numbers, Index number) EVENKEEL_INLINE {
+          for (Index j0 = 0; j0 < width; j0 += piece) {
+            Lanes<Scalar> g_sum[R], gx_sum[R];
             unrolled<R>([&](Index r) EVENKEEL_INLINE {
-              const auto k = static_cast<std::size_t>(r);
-              const Lanes<Scalar> d = lanes.load(delta[k] + j);
-              const Lanes<Scalar> dx_standard =
-                  d * measured.standardized(r, lanes.load(input[k] + j, measured.middle(r)));
-              to_weight += dx_standard;
-              gx_sum[r] += dx_standard * weight;
-              if constexpr (Norm::centred) {
-                to_bias += d;
-                g_sum[r] += d * weight;
-              }
+              g_sum[r] = zeros<Lanes<Scalar>>();
+              gx_sum[r] = zeros<Lanes<Scalar>>();
             });
-            lanes.store(weight_sum + j, to_weight);
-            if constexpr (Norm::centred) lanes.store(bias_sum + j, to_bias);
-          });
-          unrolled<R>([&](Index r) EVENKEEL_INLINE {
-            if constexpr (Norm::centred) sum_g[r] += static_cast<Sum>(sum_of_lanes<Scalar>(g_sum[r]));
-            sum_gx[r] += static_cast<Sum>(sum_of_lanes<Scalar>(gx_sum[r]));
-          });
-        }
+            Sums of_weight{weight_sum + number}, of_bias{bias_sum + number};
+            for_each_lanes<Scalar>(j0, (std::min)(width, j0 + piece), [&](Index j, auto lanes) EVENKEEL_INLINE {
+              const Lanes<Scalar> weight = scale_of<Norm>(numbers, affine, j, lanes);
+              Lanes<Scalar> to_weight = of_weight.get(j, lanes), to_bias;
+              if constexpr (Norm::centred) to_bias = of_bias.get(j, lanes);
+              unrolled<R>([&](Index r) EVENKEEL_INLINE {
+                const auto k = static_cast<std::size_t>(r);
+                const Lanes<Scalar> d = lanes.load(delta[k] + start + j);
+                const Lanes<Scalar> dx_standard =
+                    d * measured.standardized(r, lanes.load(input[k] + start + j, measured.middle(r)));
+                to_weight += dx_standard;
+                gx_sum[r] += dx_standard * weight;
+                if constexpr (Norm::centred) {
+                  to_bias += d;
+                  g_sum[r] += d * weight;
+                }
+              });
+              of_weight.set(j, lanes, to_weight);
+              if constexpr (Norm::centred) of_bias.set(j, lanes, to_bias);
+            });
+            of_weight.finish();
+            if constexpr (Norm::centred) of_bias.finish();
+            unrolled<R>([&](Index r) EVENKEEL_INLINE {
+              if constexpr (Norm::centred) sum_g[r] += static_cast<Sum>(sum_of_lanes<Scalar>(g_sum[r]));
+              sum_gx[r] += static_cast<Sum>(sum_of_lanes<Scalar>(gx_sum[r]));
+            });
+          }
+        });
         if (dx.data == nullptr) return;
 
         const Index x_ahead = near ? 0 : static_cast<Index>(R) * x.row_stride;
@@ -192,19 +257,22 @@ void backward_rows(Stores stores, bool near, View<const Scalar> x, View<const Sc
           scaled_mean_g[k] = static_cast<Scalar>(sum_g[r] * each);
           scaled_mean_gx[k] = static_cast<Scalar>(sum_gx[r] * each);
         });
-        for_each_lanes<Scalar>(0, columns, [&](Index j, auto lanes) EVENKEEL_INLINE {
-          const Lanes<Scalar> weight = affine.template scale<Norm::centred>(j, lanes);
-          unrolled<R>([&](Index r) EVENKEEL_INLINE {
-            const auto k = static_cast<std::size_t>(r);
-            lanes.prefetch(input[k] + x_ahead + j);
-            lanes.prefetch(delta[k] + dy_ahead + j);
-            const Lanes<Scalar> standard = measured.standardized(r, lanes.load(input[k] + j));
-            const Lanes<Scalar> g = lanes.load(delta[k] + j) * weight;
-            if constexpr (Norm::centred)
-              stores.store(lanes, output[k] + j,
-                           g * measured.inverse(r) - scaled_mean_g[k] - standard * scaled_mean_gx[k]);
-            else
-              stores.store(lanes, output[k] + j, g * measured.inverse(r) - standard * scaled_mean_gx[k]);
+        affine.for_each_run(columns, [&](Index start, Index width, const auto& numbers, Index) EVENKEEL_INLINE {
+          for_each_lanes<Scalar>(0, width, [&](Index j, auto lanes) EVENKEEL_INLINE {
+            const Lanes<Scalar> weight = scale_of<Norm>(numbers, affine, j, lanes);
+            unrolled<R>([&](Index r) EVENKEEL_INLINE {
+              const auto k = static_cast<std::size_t>(r);
+              const Scalar *from = input[k] + start + j, *change = delta[k] + start + j;
+              lanes.prefetch(from + x_ahead);
+              lanes.prefetch(change + dy_ahead);
+              const Lanes<Scalar> standard = measured.standardized(r, lanes.load(from));
+              const Lanes<Scalar> g = lanes.load(change) * weight;
+              if constexpr (Norm::centred)
+                stores.store(lanes, output[k] + start + j,
+                             g * measured.inverse(r) - scaled_mean_g[k] - standard * scaled_mean_gx[k]);
+              else
+                stores.store(lanes, output[k] + start + j, g * measured.inverse(r) - standard * scaled_mean_gx[k]);
+            });
           });
         });
       });
@@ -219,16 +287,16 @@ void for_each_block(const RowChunks& chunks, Index chunk, Index rows, const Body
 
 }  // namespace detail
 
-/// Numbers of scratch that row_norm_forward needs: none where rows are contiguous.
+/// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous.
 template <typename Scalar>
-Index row_norm_forward_scratch(View<const Scalar> x, View<const Scalar> y) {
-  return contiguous_rows(x, y) ? 0 : Packing(x.columns).room<Scalar>(1);
+Index row_norm_forward_scratch(View<const Scalar> x, View<const Scalar> y, Index workers = most_workers()) {
+  return contiguous_rows(x, y) ? 0 : Packing(x.columns).room<Scalar>(1, workers);
 }
 
 /// y = x^ (offset + weight) + bias. Keeps what the backward pass needs of each row where `kept` is given. y may be x.
-template <class Norm, typename Scalar = typename Norm::Scalar>
-void row_norm_forward(View<const Scalar> x, Affine<Scalar> affine, double epsilon, View<Scalar> y,
-                      typename Norm::Kept* kept, Wide<Scalar>* scratch) {
+template <class Norm, class AnyAffine, typename Scalar = typename Norm::Scalar>
+void row_norm_forward(View<const Scalar> x, AnyAffine affine, double epsilon, View<Scalar> y, typename Norm::Kept* kept,
+                      Wide<Scalar>* scratch) {
   const RowChunks chunks(x.rows, x.columns);
   const auto kept_from = [&](Index row) { return kept == nullptr ? nullptr : kept + row; };
   if (contiguous_rows(x, y))
@@ -251,11 +319,16 @@ void row_norm_forward(View<const Scalar> x, Affine<Scalar> affine, double epsilo
   });
 }
 
-/// Numbers of scratch that row_norm_backward needs. (dx may be without data.)
+/// Numbers of scratch that row_norm_backward needs, with so many scales to learn. (dx may be without data.)
+template <typename Scalar>
+Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx, Index scales,
+                                Index workers = most_workers()) {
+  const bool packs = !contiguous_rows(x, dy) || (dx.data != nullptr && !contiguous_rows(dx));
+  return RowChunks(x.rows, x.columns).count * 4 * scales + (packs ? Packing(x.columns).room<Scalar>(2, workers) : 0);
+}
 template <typename Scalar>
 Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx) {
-  const bool packs = !contiguous_rows(x, dy) || (dx.data != nullptr && !contiguous_rows(dx));
-  return RowChunks(x.rows, x.columns).count * 4 * x.columns + (packs ? Packing(x.columns).room<Scalar>(2) : 0);
+  return row_norm_backward_scratch(x, dy, dx, x.columns);
 }
 
 /// The derivative of row_norm_forward. With g = dy (offset + weight),
@@ -264,51 +337,58 @@ Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, Vie
 ///     dweight = sum(dy x^)        dbias = sum(dy)            sums over the batch
 ///
 /// dx without data is not computed; dweight and dbias may be null. dx may be x or dy.
-template <class Norm, typename Scalar = typename Norm::Scalar>
-void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, Affine<Scalar> affine,
-                       const typename Norm::Kept* kept, View<Scalar> dx, Scalar* dweight, Scalar* dbias,
-                       Accumulate accumulate, Wide<Scalar>* scratch) {
+template <class Norm, class AnyAffine, typename Scalar = typename Norm::Scalar>
+void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, AnyAffine affine, const typename Norm::Kept* kept,
+                       View<Scalar> dx, Scalar* dweight, Scalar* dbias, Accumulate accumulate, Wide<Scalar>* scratch) {
   using Sum = Wide<Scalar>;
   constexpr Index rows_a_sum = 64;  // in Scalar, before they are added up in the wide type
-  const Index columns = x.columns;
-  const RowChunks chunks(x.rows, columns);
-  const Packing packing(columns);
-  Sum* const room = scratch + chunks.count * 4 * columns;
-  const View<Scalar> result = dx.data == nullptr ? View<Scalar>{nullptr, x.rows, columns, columns, 1} : dx;
+  const Index scales = affine.size(x.columns);
+  const RowChunks chunks(x.rows, x.columns);
+  const Packing packing(x.columns);
+  Sum* const room = scratch + chunks.count * 4 * scales;
+  const View<Scalar> result = dx.data == nullptr ? View<Scalar>{nullptr, x.rows, x.columns, x.columns, 1} : dx;
   const auto dx_rows = [&](Index first, Index count) { return dx.data == nullptr ? dx : dx.middle_rows(first, count); };
 
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
-    Sum* total = scratch + chunk * 4 * columns;                        // dweight and dbias of the chunk
-    Scalar* partial = reinterpret_cast<Scalar*>(total + 2 * columns);  // of some rows
-    std::fill(total, total + 2 * columns, Sum(0));
-    std::fill(partial, partial + 2 * columns, Scalar(0));
+    Sum* total = scratch + chunk * 4 * scales;                        // dweight and dbias of the chunk
+    Scalar* partial = reinterpret_cast<Scalar*>(total + 2 * scales);  // of some rows, where each feature has its own
+    std::fill(total, total + 2 * scales, Sum(0));
+    std::fill(partial, partial + 2 * scales, Scalar(0));
+    const auto rows_backward = [&](auto stores, bool near, View<const Scalar> input, View<const Scalar> delta,
+                                   Index first, View<Scalar> output) {
+      if constexpr (AnyAffine::of_each_feature)
+        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, partial,
+                                    partial + scales);
+      else
+        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, total, total + scales);
+    };
     const auto add_up = [&] {
-      for (Index j = 0; j < 2 * columns; ++j) {
-        total[j] += static_cast<Sum>(partial[j]);
-        partial[j] = Scalar(0);
-      }
+      if constexpr (AnyAffine::of_each_feature)
+        for (Index j = 0; j < 2 * scales; ++j) {
+          total[j] += static_cast<Sum>(partial[j]);
+          partial[j] = Scalar(0);
+        }
     };
     if (contiguous_rows(x, dy, result))
       return with_stores(result, [&](auto stores) {
         detail::for_each_block(chunks, chunk, rows_a_sum, [&](Index first, Index count) {
-          detail::backward_rows<Norm>(stores, is_near(x), x.middle_rows(first, count), dy.middle_rows(first, count),
-                                      affine, kept + first, dx_rows(first, count), partial, partial + columns);
+          rows_backward(stores, is_near(x), x.middle_rows(first, count), dy.middle_rows(first, count), first,
+                        dx_rows(first, count));
           add_up();
         });
       });
     const PackedRows<Scalar> input(packing, room, 2 * worker), delta(packing, room, 2 * worker + 1);
     detail::for_each_block(chunks, chunk, packing.rows, [&](Index first, Index count) {
       const View<Scalar> rows = input(x.middle_rows(first, count)), changes = delta(dy.middle_rows(first, count));
-      detail::backward_rows<Norm>(CachedStores{}, true, View<const Scalar>(rows), View<const Scalar>(changes), affine,
-                                  kept + first, dx.data == nullptr ? dx : rows, partial, partial + columns);
+      rows_backward(CachedStores{}, true, rows, changes, first, dx.data == nullptr ? dx : rows);
       if (dx.data != nullptr) copy<Scalar>(rows, dx.middle_rows(first, count));
       if ((first + count - chunks.first(chunk)) % rows_a_sum == 0) add_up();
     });
     add_up();
   });
 
-  add_partial_sums(scratch, chunks.count, 4 * columns, columns, accumulate, dweight);
-  add_partial_sums(scratch + columns, chunks.count, 4 * columns, columns, accumulate, dbias);
+  add_partial_sums(scratch, chunks.count, 4 * scales, scales, accumulate, dweight);
+  add_partial_sums(scratch + scales, chunks.count, 4 * scales, scales, accumulate, dbias);
 }
 
 }  // namespace evenkeel::kernels
