@@ -18,6 +18,8 @@
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/group_norm.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
@@ -60,9 +62,9 @@ class Table {
     row(name, ek::check_gradients(ek::ReLU<double>(), x, ek::Mode::train, {.tolerance = tolerance}));
   }
 
-  /// A 5-7-7-4 network under a softmax cross-entropy, on 6 examples.
+  /// A 5-8-8-4 network under a softmax cross-entropy, on 6 examples.
   void network(const std::string& name, ek::MlpOptions options, ek::Mode mode = ek::Mode::train) {
-    ek::Mlp<double> network({5, 7, 7, 4}, options);
+    ek::Mlp<double> network({5, 8, 8, 4}, options);
     network.forward(normal(16, 5), ek::Mode::train);
     const std::array labels = {0, 1, 2, 3, 0, 1};
     row(name, ek::check_gradients(network, ek::SoftmaxCrossEntropy<double>(), normal(6, 5), labels, mode,
@@ -104,6 +106,7 @@ int run(std::uint64_t seed) {
   table.network("network, no norm", {.seed = seed});
   table.network("network, layer norm", {.norm = ek::Norm::layer, .seed = seed});
   table.network("network, rms norm", {.norm = ek::Norm::rms, .seed = seed});
+  table.network("network, group norm", {.norm = ek::Norm::group, .groups = 2, .seed = seed});
   table.network("network, batch norm in training", {.norm = ek::Norm::batch, .seed = seed});
   table.network("network, batch norm frozen", {.norm = ek::Norm::batch, .seed = seed}, ek::Mode::frozen_statistics);
   table.network("network, dropout 0.5", {.dropout = 0.5, .seed = seed});
@@ -116,6 +119,11 @@ int run(std::uint64_t seed) {
   table.layer("LayerNorm", ek::LayerNorm<double>(6), 6);
   table.layer("RMSNorm", ek::RMSNorm<double>(6), 6);
   table.layer("RMSNorm, unit offset", ek::RMSNorm<double>(6, {.unit_offset = true}), 6);
+  table.layer("GroupNorm, 2 groups of 3 features", ek::GroupNorm<double>(2, 6), 6);
+  table.layer("GroupNorm, 2 groups of 2 channels x 3", ek::GroupNorm<double>(2, 4, 3), 12);
+  table.layer("InstanceNorm, 3 channels x 4 positions", ek::InstanceNorm<double>(3, 4, {.affine = true}), 12);
+  table.layer("InstanceNorm frozen", ek::InstanceNorm<double>(3, 4, {.affine = true, .track_running_statistics = true}),
+              12, ek::Mode::frozen_statistics);
   table.layer("Linear", ek::Linear<double>(6, 4), 6);
   table.layer("Dropout 0.3", ek::Dropout<double>(0.3), 6);
   table.layer("ReLU", ek::ReLU<double>(), 6);

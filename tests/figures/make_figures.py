@@ -176,6 +176,43 @@ def batch_norm():
     figures.write()
 
 
+def group_norm(x, groups, weight=None, bias=None, eps=1e-5):
+    return F.group_norm(x, groups, weight, bias, eps)
+
+
+def group_and_instance_norm():
+    figures = Figures("group_norm")
+    for name, groups, shape, options in [
+        ("features", 3, (12,), {}),
+        ("positions", 2, (4, 3), {}),
+        ("many_positions", 2, (4, 5, 6), {}),
+        ("one_group", 1, (3, 2, 3), {}),
+        ("epsilon", 2, (4, 3), {"eps": 0.125}),
+        ("no_affine", 2, (4, 3), {}),
+    ]:
+        parameters = {} if name == "no_affine" else {"weight": draw(shape[0]), "bias": draw(shape[0])}
+        function = lambda x, **k: group_norm(x, groups, **k, **options)
+        differentiate(figures.part(name), function, draw(4, *shape, scale=2) + 1, **parameters)
+    figures.write()
+
+    figures = Figures("instance_norm")
+    for name, layer, shape, batches in [
+        ("default", torch.nn.InstanceNorm2d(3), (3, 2, 3), (4,)),
+        ("affine", torch.nn.InstanceNorm1d(3, affine=True), (3, 5), (4,)),
+        ("one_example", torch.nn.InstanceNorm2d(2, eps=0.125, affine=True), (2, 5, 6), (1,)),
+        ("tracked", torch.nn.InstanceNorm1d(3, affine=True, track_running_stats=True), (3, 5), (4, 3)),
+        ("momentum", torch.nn.InstanceNorm1d(3, momentum=0.3, track_running_stats=True), (3, 5), (4, 3)),
+    ]:
+        set_parameters(layer)
+        layer.train()
+        for i, rows in enumerate(batches):
+            offset = draw(shape[0], *(1 for _ in shape[1:]))  # the channels have means of their own
+            differentiate_layer(figures.part(f"{name}.{i}"), layer, 2 * draw(rows, *shape) + offset)
+        layer.eval()
+        differentiate_layer(figures.part(f"{name}.eval"), layer, draw(3, *shape))
+    figures.write()
+
+
 def linear():
     figures = Figures("linear")
     differentiate(figures.part("default"), F.linear, draw(5, 7), weight=draw(4, 7), bias=draw(4))
@@ -343,5 +380,5 @@ def network():
 
 
 if __name__ == "__main__":
-    for make in norms, hard_norms, batch_norm, linear, activation, loss, optimizers, clip, network:
+    for make in norms, hard_norms, batch_norm, group_and_instance_norm, linear, activation, loss, optimizers, clip, network:
         make()

@@ -16,6 +16,8 @@
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/group_norm.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
@@ -64,20 +66,24 @@ Member<Scalar> dropout_member(const std::string& name, double p) {
           }};
 }
 
+/// The input that layers of channels ask for.
+std::string channel_input(Index channels, Index positions) {
+  const std::string shape = "(batch, " + std::to_string(channels * positions) + ")";
+  if (positions == 1) return shape;
+  return shape + " for " + std::to_string(channels) + " channels x " + std::to_string(positions) + " positions";
+}
+
 template <typename Scalar>
 Member<Scalar> batch_norm_member(const std::string& name, Index channels, Index positions,
                                  ek::BatchNormOptions options = {}) {
   ek::BatchNorm<Scalar> layer(channels, positions, options);
   if (options.track_running_statistics)
     layer.set_running_statistics(values::random<Scalar>(1, channels, 7), values::positive<Scalar>(1, channels, 8));
-  const std::string width = std::to_string(channels * positions);
   return {name,
           channels * positions,
           with_parameters<Scalar>(layer),
           false,
-          positions == 1 ? "(batch, " + width + ")"
-                         : "(batch, " + width + ") for " + std::to_string(channels) + " channels x " +
-                               std::to_string(positions) + " positions",
+          channel_input(channels, positions),
           [channels, positions, options](const State& state, const Numbers& x, ek::Mode mode) {
             const bool batch = mode.statistics() == ek::Statistics::batch || !options.track_running_statistics;
             const auto statistics = reference::channel_statistics(x, positions);
@@ -112,6 +118,41 @@ Member<Scalar> rms_norm_member(const std::string& name, ek::RMSNormOptions optio
             Numbers gain = get(state, "weight", 21, 1);
             if (options.unit_offset) gain.array() += 1;
             return reference::rms_norm(x, gain, static_cast<long double>(options.epsilon));
+          }};
+}
+
+template <typename Scalar>
+Member<Scalar> group_norm_member(const std::string& name, Index groups, Index channels, Index positions,
+                                 ek::GroupNormOptions options = {}) {
+  return {name,
+          channels * positions,
+          with_parameters<Scalar>(ek::GroupNorm<Scalar>(groups, channels, positions, options)),
+          true,
+          channel_input(channels, positions),
+          [=](const State& state, const Numbers& x, ek::Mode) {
+            return reference::group_norm(x, groups, positions, get(state, "weight", channels, 1),
+                                         get(state, "bias", channels, 0), static_cast<long double>(options.epsilon));
+          }};
+}
+
+template <typename Scalar>
+Member<Scalar> instance_norm_member(const std::string& name, Index channels, Index positions,
+                                    ek::InstanceNormOptions options = {}) {
+  ek::InstanceNorm<Scalar> layer(channels, positions, options);
+  if (options.track_running_statistics)
+    layer.set_running_statistics(values::random<Scalar>(1, channels, 7), values::positive<Scalar>(1, channels, 8));
+  return {name,
+          channels * positions,
+          with_parameters<Scalar>(layer),
+          true,
+          channel_input(channels, positions),
+          [=](const State& state, const Numbers& x, ek::Mode mode) {
+            const Numbers weight = get(state, "weight", channels, 1), bias = get(state, "bias", channels, 0);
+            const auto epsilon = static_cast<long double>(options.epsilon);
+            if (options.track_running_statistics && mode.statistics() != ek::Statistics::batch)
+              return reference::batch_norm(x, positions, state.at("running_mean"), state.at("running_var"), weight,
+                                           bias, epsilon);
+            return reference::group_norm(x, channels, positions, weight, bias, epsilon);
           }};
 }
 
@@ -158,6 +199,14 @@ std::vector<Member<Scalar>> members() {
       rms_norm_member<Scalar>("RMSNorm, epsilon 1/2", {.epsilon = 0.5}),
       rms_norm_member<Scalar>("RMSNorm without weight", {.weight = false}),
       rms_norm_member<Scalar>("RMSNorm with unit offset", {.unit_offset = true}),
+      group_norm_member<Scalar>("GroupNorm(3, 6)", 3, 6, 1),
+      group_norm_member<Scalar>("GroupNorm(2, 4, 5)", 2, 4, 5),
+      group_norm_member<Scalar>("GroupNorm(2, 4, 30), epsilon 1/2", 2, 4, 30, {.epsilon = 0.5}),
+      group_norm_member<Scalar>("GroupNorm(1, 3, 2), not affine", 1, 3, 2, {.affine = false}),
+      instance_norm_member<Scalar>("InstanceNorm(3, 5)", 3, 5),
+      instance_norm_member<Scalar>("InstanceNorm(2, 30), affine", 2, 30, {.affine = true}),
+      instance_norm_member<Scalar>("InstanceNorm(3, 4), tracking", 3, 4,
+                                   {.affine = true, .track_running_statistics = true}),
       linear_member<Scalar>("Linear(7, 4)", 7, 4, true),
       linear_member<Scalar>("Linear(4, 7) without bias", 4, 7, false),
       linear_member<Scalar>("Linear(5, 5)", 5, 5, true),

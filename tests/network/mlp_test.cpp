@@ -9,6 +9,7 @@
 
 #include "catch.hpp"
 #include "core/compare.hpp"
+#include "core/error_of.hpp"
 #include "core/values.hpp"
 #include "evenkeel/core/error.hpp"
 #include "network/same_state.hpp"
@@ -53,8 +54,23 @@ TEST_CASE("Mlp is linear, norm, ReLU, dropout, and linear at the end", "[mlp]") 
         Names{"Linear", "LayerNorm", "ReLU", "Dropout", "Linear"});
   CHECK(layer_names(ek::Mlp<float>({3, 4, 2}, {.norm = ek::Norm::batch, .input_dropout = 0.1})) ==
         Names{"Dropout", "Linear", "BatchNorm", "ReLU", "Linear"});
+  CHECK(layer_names(ek::Mlp<float>({3, 6, 2}, {.norm = ek::Norm::group, .groups = 3})) ==
+        Names{"Linear", "GroupNorm", "ReLU", "Linear"});
   CHECK(layer_names(ek::Mlp<float>({3, 2}, {.norm = ek::Norm::batch, .dropout = 0.5, .input_dropout = 0.1})) ==
         Names{"Dropout", "Linear"});
+}
+
+TEST_CASE("Mlp's groups must divide every hidden size", "[mlp]") {
+  CHECK(error_of([] {
+          ek::Mlp<float> net({3, 16, 12, 2}, {.norm = ek::Norm::group});
+        }) == "invalid_argument: GroupNorm: expected channels that 8 groups divide evenly, got 12");
+  const ek::Mlp<double> net({3, 16, 2}, {.norm = ek::Norm::group, .groups = 4, .seed = 1});
+  net.visit(1, [](const auto& layer) {
+    if constexpr (requires { layer.groups(); }) CHECK(layer.groups() == 4);
+  });
+  const ek::Mlp<float> same = net.cast<float>();
+  const auto x = values::random<double>(5, 3, 1);
+  CHECK(compare::difference(same.infer(x.cast<float>()), net.infer(x)) <= 1e-5);
 }
 
 TEST_CASE("Mlp's names are those of the layers that are there", "[mlp]") {

@@ -1,15 +1,15 @@
 #pragma once
 
-#include <cmath>     // sqrt
 #include <concepts>  // integral
 #include <optional>
 
 #include "evenkeel/core/buffer.hpp"                // Buffer
 #include "evenkeel/core/check.hpp"                 // positive, size_of
 #include "evenkeel/core/parameter.hpp"             // Parameter
-#include "evenkeel/kernels/batch_norm.hpp"         // the arithmetic
 #include "evenkeel/kernels/channel_moments.hpp"    // of many positions
-#include "evenkeel/layers/layer_base.hpp"          // LayerBase
+#include "evenkeel/kernels/column_moments.hpp"     // of one
+#include "evenkeel/layers/channel_numbers.hpp"     // the arithmetic
+#include "evenkeel/layers/layer_base.hpp"          // LayerBase, check_channel_columns
 #include "evenkeel/layers/running_statistics.hpp"  // RunningStatisticsBase
 
 namespace evenkeel {
@@ -80,10 +80,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   }
 
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
-    if (columns != channels_ * positions_ && positions_ > 1)
-      EVENKEEL_THROW(ShapeError, name, "::", function, ": expected input of shape (batch, ", channels_ * positions_,
-                     ") for ", channels_, " channels x ", positions_, " positions, got ", detail::shape(rows, columns));
-    detail::check_columns(name, function, channels_ * positions_, rows, columns);
+    detail::check_channel_columns(name, function, channels_, positions_, rows, columns);
     if (mode.statistics() == Statistics::frozen && !options_.track_running_statistics)
       EVENKEEL_THROW(UsageError, name, "::", function,
                      ": expected running statistics to be frozen, got a layer that tracks none");
@@ -103,17 +100,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   using Sum = Wide<Scalar>;
   using Moments = kernels::ColumnMoments<Sum>;
 
-  /// The numbers that a channel's values are normalized with, and their gradients: arrays of one number a channel. The
-  /// first three are kept from forward to backward.
-  struct Numbers {
-    Scalar *mean, *mean_residual, *inverse_deviation, *scale, *mean_dy, *slope;
-  };
-  static constexpr Index numbers_a_channel = 6;
-
-  Numbers numbers_in(Scalar* room) const {
-    const auto array = [&](Index k) { return room + k * channels_; };
-    return {array(0), array(1), array(2), array(3), array(4), array(5)};
-  }
+  using ChannelNumbers = detail::ChannelNumbers<Scalar>;
 
   static constexpr bool needs_input() { return true; }
 
@@ -124,49 +111,28 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
     const Moments* moments = nullptr;
     if (uses_batch(mode)) {
-      moments = take_moments(x, moments_.resize(kernels::column_moments_room(x.rows, x.columns)));
+      moments = take_moments(x, moments_.resize(moments_room(x)));
       this->update_statistics(mode, of_batch(moments));
     }
     with_batch_statistics_ = moments != nullptr;
-    normalize(x, moments, numbers_in(numbers_.resize(numbers_a_channel * channels_)), y);
+    normalize(x, moments, numbers_.resize(ChannelNumbers::room(channels_)), y);
   }
 
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
     const Moments* moments = nullptr;
-    if (uses_batch(Mode::eval))
-      moments = take_moments(x, frame.template take_array<Moments>(kernels::column_moments_room(x.rows, x.columns)));
-    normalize(x, moments, numbers_in(frame.template take_array<Scalar>(numbers_a_channel * channels_)), y);
+    if (uses_batch(Mode::eval)) moments = take_moments(x, frame.template take_array<Moments>(moments_room(x)));
+    normalize(x, moments, frame.template take_array<Scalar>(ChannelNumbers::room(channels_)), y);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    const Numbers numbers = numbers_in(numbers_.data());
-    if (with_batch_statistics_ || options_.affine) {
-      auto* sums = sums_.resize(kernels::column_gradient_sums_room(x.rows, x.columns));
-      if (positions_ == 1)
-        kernels::column_gradient_sums(x, dy, numbers.mean, numbers.mean_residual, sums);
-      else
-        kernels::channel_gradient_sums(x, dy, positions_, numbers.mean, numbers.mean_residual, sums);
-      const auto n = static_cast<Sum>(x.rows * positions_);
-      const auto add = [accumulate](Scalar& gradient, Sum term) {
-        gradient = static_cast<Scalar>(accumulate == Accumulate::yes ? static_cast<Sum>(gradient) + term : term);
-      };
-      for (Index c = 0; c < channels_; ++c) {
-        const auto inverse = static_cast<Sum>(numbers.inverse_deviation[c]);
-        numbers.mean_dy[c] = static_cast<Scalar>(sums[c].dy / n);
-        numbers.slope[c] = static_cast<Scalar>(inverse * inverse * (sums[c].dy_centred / n));
-        if (!options_.affine) continue;
-        add(weight_.gradient().data[c], sums[c].dy_centred * inverse);
-        add(bias_.gradient().data[c], sums[c].dy);
-      }
-    }
-    if (dx.data == nullptr) return;
-    for (Index c = 0; c < channels_; ++c) numbers.scale[c] = numbers.inverse_deviation[c] * weight_.data()[c];
-    if (with_batch_statistics_)
-      kernels::transform_channel_gradients(
-          x, dy, positions_, {numbers.mean, numbers.mean_residual, numbers.scale, numbers.mean_dy, numbers.slope}, dx);
-    else
-      kernels::scale_channels(dy, positions_, numbers.scale, dx);
+    auto* sums = sums_.resize(ChannelNumbers::sums_room(x.rows, channels_, positions_));
+    ChannelNumbers(channels_, positions_, numbers_.data())
+        .backward(x, dy, with_batch_statistics_, weight_, bias_, dx, accumulate, sums);
+  }
+
+  Index moments_room(View<const Scalar> x) const {
+    return positions_ == 1 ? kernels::column_moments_room(x.rows, channels_) : channels_;
   }
 
   /// The moments of each channel, in the first `channels` of `room`.
@@ -179,18 +145,13 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   }
 
   /// With the moments of the batch, or, without them, with the running statistics.
-  void normalize(View<const Scalar> x, const Moments* moments, const Numbers& numbers, View<Scalar> y) const {
-    const auto epsilon = static_cast<Sum>(options_.epsilon);
-    for (Index c = 0; c < channels_; ++c) {
-      const Sum mean = moments ? moments[c].mean : static_cast<Sum>(this->running_mean()[c]);
-      const Sum variance =
-          moments ? moments[c].squares / moments[c].count : static_cast<Sum>(this->running_variance()[c]);
-      numbers.mean[c] = static_cast<Scalar>(mean);
-      numbers.mean_residual[c] = static_cast<Scalar>(mean - static_cast<Sum>(numbers.mean[c]));
-      numbers.inverse_deviation[c] = static_cast<Scalar>(1 / std::sqrt(variance + epsilon));
-      numbers.scale[c] = numbers.inverse_deviation[c] * weight_.data()[c];
-    }
-    kernels::transform_channels(x, positions_, {numbers.mean, numbers.mean_residual, numbers.scale, bias_.data()}, y);
+  void normalize(View<const Scalar> x, const Moments* moments, Scalar* numbers, View<Scalar> y) const {
+    const auto of = [&](Index c) {
+      return moments ? detail::MeanAndVariance<Sum>{moments[c].mean, moments[c].squares / moments[c].count}
+                     : detail::MeanAndVariance<Sum>{static_cast<Sum>(this->running_mean()[c]),
+                                                    static_cast<Sum>(this->running_variance()[c])};
+    };
+    ChannelNumbers(channels_, positions_, numbers).normalize(x, of, options_.epsilon, weight_.data(), bias_.data(), y);
   }
 
   /// The moments as running statistics are told of them, channel by channel.
@@ -204,18 +165,18 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   /// NonFinite::error, before anything has changed.
   void check_values(View<const Scalar> x, Mode mode) {
     if (!uses_batch(mode) || !this->checks_statistics(mode)) return;
-    Moments* moments = moments_.resize(kernels::column_moments_room(x.rows, x.columns));
+    Moments* moments = moments_.resize(moments_room(x));
     this->check_statistics(of_batch(take_moments(x, moments)));
   }
 
-  Index channels_, positions_;                              // >= 1
-  BatchNormOptions options_;                                // checked
-  detail::Parameter<Scalar> weight_;                        // (1, channels), starts at one
-  detail::Parameter<Scalar> bias_;                          // (1, channels), starts at zero
-  bool with_batch_statistics_ = false;                      // in the last forward
-  detail::Buffer<Scalar> numbers_;                          // see Numbers, of the last forward
-  detail::Buffer<Moments> moments_;                         // scratch
-  detail::Buffer<kernels::ChannelGradientSums<Sum>> sums_;  // scratch
+  Index channels_, positions_;                          // >= 1
+  BatchNormOptions options_;                            // checked
+  detail::Parameter<Scalar> weight_;                    // (1, channels), starts at one
+  detail::Parameter<Scalar> bias_;                      // (1, channels), starts at zero
+  bool with_batch_statistics_ = false;                  // in the last forward
+  detail::Buffer<Scalar> numbers_;                      // see ChannelNumbers, of the last forward
+  detail::Buffer<Moments> moments_;                     // scratch
+  detail::Buffer<typename ChannelNumbers::Sums> sums_;  // scratch
 };
 
 }  // namespace evenkeel

@@ -19,6 +19,14 @@ inline void check_columns(const char* layer, const char* function, Index expecte
                    shape(rows, columns));
 }
 
+inline void check_channel_columns(const char* layer, const char* function, Index channels, Index positions, Index rows,
+                                  Index columns) {
+  if (columns != channels * positions && positions > 1)
+    EVENKEEL_THROW(ShapeError, layer, "::", function, ": expected input of shape (batch, ", channels * positions,
+                   ") for ", channels, " channels x ", positions, " positions, got ", shape(rows, columns));
+  check_columns(layer, function, channels * positions, rows, columns);
+}
+
 template <class M>
 void check_shape(const char* layer, const char* function, const char* what, Index rows, Index columns,
                  const M& matrix) {

@@ -12,6 +12,7 @@
 #include "evenkeel/layers/activation.hpp"  // ReLU
 #include "evenkeel/layers/batch_norm.hpp"  // BatchNorm
 #include "evenkeel/layers/dropout.hpp"     // Dropout
+#include "evenkeel/layers/group_norm.hpp"  // GroupNorm
 #include "evenkeel/layers/layer_norm.hpp"  // LayerNorm
 #include "evenkeel/layers/linear.hpp"      // Linear
 #include "evenkeel/layers/rms_norm.hpp"    // RMSNorm
@@ -19,11 +20,12 @@
 
 namespace evenkeel {
 
-/// Which norm stands behind each hidden linear layer.
-enum class Norm { none, batch, layer, rms };
+/// Which norm stands behind each hidden linear layer. (Not InstanceNorm: a hidden feature has one position.)
+enum class Norm { none, batch, layer, rms, group };
 
 struct MlpOptions {
   Norm norm = Norm::none;
+  Index groups = 8;          ///< Of Norm::group; must divide every hidden size.
   double dropout = 0;        ///< Of each hidden activation, in [0, 1].
   double input_dropout = 0;  ///< Of the network's input, in [0, 1].
   Init init = Init::he;      ///< Of every linear layer.
@@ -46,7 +48,8 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
   using Scalar = Scalar_;
   static constexpr const char* name = "Mlp";
 
-  /// Throws std::invalid_argument for fewer than two sizes, a size < 1, or a probability outside [0, 1].
+  /// Throws std::invalid_argument for fewer than two sizes, a size < 1, a probability outside [0, 1], or groups that do not
+  /// divide a hidden size.
   explicit Mlp(const std::vector<Index>& sizes, MlpOptions options = {}) {
     if (sizes.size() < 2)
       EVENKEEL_THROW(std::invalid_argument, name, ": expected at least two sizes, input and output, got ",
@@ -75,6 +78,9 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
           break;
         case Norm::rms:
           layers_.emplace_back(RMSNorm<Scalar>(out));
+          break;
+        case Norm::group:
+          layers_.emplace_back(GroupNorm<Scalar>(options.groups, out));
           break;
       }
       layers_.emplace_back(ReLU<Scalar>());
@@ -110,8 +116,8 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
  private:
   template <Real>
   friend class Mlp;
-  using AnyLayer = std::variant<Linear<Scalar>, BatchNorm<Scalar>, LayerNorm<Scalar>, RMSNorm<Scalar>, ReLU<Scalar>,
-                                Dropout<Scalar>>;
+  using AnyLayer = std::variant<Linear<Scalar>, BatchNorm<Scalar>, LayerNorm<Scalar>, RMSNorm<Scalar>,
+                                GroupNorm<Scalar>, ReLU<Scalar>, Dropout<Scalar>>;
 
   /// One get_if after another: nothing that could throw, as std::visit does.
   template <class Layers, class F>
@@ -123,7 +129,8 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
     };
     (void)(visit_if(std::get_if<Linear<Scalar>>(&any)) || visit_if(std::get_if<BatchNorm<Scalar>>(&any)) ||
            visit_if(std::get_if<LayerNorm<Scalar>>(&any)) || visit_if(std::get_if<RMSNorm<Scalar>>(&any)) ||
-           visit_if(std::get_if<ReLU<Scalar>>(&any)) || visit_if(std::get_if<Dropout<Scalar>>(&any)));
+           visit_if(std::get_if<GroupNorm<Scalar>>(&any)) || visit_if(std::get_if<ReLU<Scalar>>(&any)) ||
+           visit_if(std::get_if<Dropout<Scalar>>(&any)));
   }
 
   std::vector<AnyLayer> layers_;  // at least one
