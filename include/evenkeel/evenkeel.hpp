@@ -28,5 +28,6 @@
 #include "evenkeel/training/clip.hpp"
 #include "evenkeel/training/fit.hpp"
 #include "evenkeel/training/loss.hpp"
+#include "evenkeel/training/recompute_statistics.hpp"
 #include "evenkeel/training/schedule.hpp"
 #include "evenkeel/training/sgd.hpp"

@@ -379,6 +379,31 @@ def network():
     figures.write()
 
 
+def recomputed_statistics():
+    """What two BatchNorms of a network see in three batches, pooled; and what update_bn makes of the same."""
+    figures = Figures("recomputed_statistics")
+    norms = [torch.nn.BatchNorm1d(4), torch.nn.BatchNorm2d(2)]
+    reshaped = torch.nn.Unflatten(1, (2, 3, 1))
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), norms[0], torch.nn.ReLU(), torch.nn.Linear(4, 6), reshaped, norms[1])
+    set_parameters(net)
+    for name in "0.weight", "0.bias", "1.weight", "1.bias", "3.weight", "3.bias":
+        figures.set(name, net.get_parameter(name))
+    batches = [2 * draw(rows, 3) + draw(3) for rows in (6, 6, 3)]
+    figures.add(**{f"x{i}": x for i, x in enumerate(batches)})
+
+    seen = {norm: [] for norm in norms}
+    for norm in norms:
+        norm.register_forward_pre_hook(lambda norm, x: seen[norm].append(x[0].transpose(0, 1).flatten(1)))
+    torch.optim.swa_utils.update_bn(batches, net)
+    for i, norm in enumerate(norms):
+        values = torch.cat(seen[norm], dim=1)  # channels x values
+        figures.set(f"{i}.mean", values.mean(dim=1))
+        figures.set(f"{i}.variance", values.var(dim=1, unbiased=True))
+        figures.set(f"{i}.update_bn.mean", norm.running_mean)
+        figures.set(f"{i}.update_bn.variance", norm.running_var)
+    figures.write()
+
+
 if __name__ == "__main__":
-    for make in norms, hard_norms, batch_norm, group_and_instance_norm, linear, activation, loss, optimizers, clip, network:
+    for make in norms, hard_norms, batch_norm, group_and_instance_norm, linear, activation, loss, optimizers, clip, network, recomputed_statistics:
         make()

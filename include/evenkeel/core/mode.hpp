@@ -11,9 +11,10 @@ enum class Statistics { batch, running, frozen };
 
 /// What a forward call does to BatchNorm's running statistics.
 enum class RunningStatistics {
-  keep,    ///< They rest.
-  update,  ///< They move.
-  prepare  ///< They rest until commit_statistics() lets them move, or discard_statistics() forgets the batch.
+  keep,     ///< They rest.
+  update,   ///< They move.
+  prepare,  ///< They rest until commit_statistics() lets them move, or discard_statistics() forgets the batch.
+  pool      ///< They rest likewise, and become those of all batches together: see recompute_statistics.
 };
 
 /// What a forward call does where training and inference differ. A required argument of every forward call: there is no

@@ -166,7 +166,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   void check_values(View<const Scalar> x, Mode mode) {
     if (!uses_batch(mode) || !this->checks_statistics(mode)) return;
     Moments* moments = moments_.resize(moments_room(x));
-    this->check_statistics(of_batch(take_moments(x, moments)));
+    this->check_statistics(mode, of_batch(take_moments(x, moments)));
   }
 
   Index channels_, positions_;                          // >= 1

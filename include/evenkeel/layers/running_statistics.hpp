@@ -1,14 +1,17 @@
 #pragma once
 
+#include <cstddef>  // size_t
 #include <cstdint>  // int64_t
 #include <optional>
+#include <vector>
 
-#include "evenkeel/core/check.hpp"      // fraction, is_finite
-#include "evenkeel/core/error.hpp"      // EVENKEEL_THROW
-#include "evenkeel/core/mode.hpp"       // Mode
-#include "evenkeel/core/parameter.hpp"  // BufferView
-#include "evenkeel/core/types.hpp"      // Real, Wide
-#include "evenkeel/core/view.hpp"       // DenseOf, View
+#include "evenkeel/core/check.hpp"              // fraction, is_finite
+#include "evenkeel/core/error.hpp"              // EVENKEEL_THROW
+#include "evenkeel/core/mode.hpp"               // Mode
+#include "evenkeel/core/parameter.hpp"          // BufferView
+#include "evenkeel/core/types.hpp"              // Real, Wide
+#include "evenkeel/core/view.hpp"               // DenseOf, View
+#include "evenkeel/kernels/column_moments.hpp"  // ColumnMoments
 
 namespace evenkeel {
 
@@ -47,11 +50,11 @@ class RunningStatisticsBase {
 
   /// The statistics become what the batches prepared since the last commit make of them. With none prepared, nothing happens.
   void commit_statistics() {
-    if (prepared_) now_ = next_;  // copied, so that views of it stay
-    prepared_ = false;
+    if (pending_ != RunningStatistics::keep) now_ = next_;  // copied, so that views of it stay
+    discard_statistics();
   }
   /// Forgets what was prepared.
-  void discard_statistics() { prepared_ = false; }
+  void discard_statistics() { pending_ = RunningStatistics::keep; }
 
   /// Mean 0, variance 1, no batches.
   void reset_running_statistics() {
@@ -123,9 +126,10 @@ class RunningStatisticsBase {
   }
   /// Throws std::invalid_argument unless all are finite; of(c) gives the BatchStatistics of channel c.
   template <class OfChannel>
-  void check_statistics(const OfChannel& of) const {
+  void check_statistics(Mode mode, const OfChannel& of) const {
     for (Index c = 0; c < channels_; ++c) {
-      const BatchStatistics batch = of(c);
+      BatchStatistics batch = of(c);
+      if (mode.running_statistics() == RunningStatistics::pool) batch = statistics_of(pooled_with(c, batch));
       if (!finite(batch))
         EVENKEEL_THROW(std::invalid_argument, name_,
                        "::forward: expected finite statistics in every channel, got mean ", batch.mean,
@@ -136,14 +140,14 @@ class RunningStatisticsBase {
   /// What a forward of this mode does to the running statistics; of(c) gives the BatchStatistics of channel c.
   template <class OfChannel>
   void update_statistics(Mode mode, const OfChannel& of) {
-    if (!tracking_.on || mode.running_statistics() == RunningStatistics::keep) return;
-    if (mode.running_statistics() == RunningStatistics::update) {
+    const RunningStatistics wanted = mode.running_statistics();
+    if (!tracking_.on || wanted == RunningStatistics::keep) return;
+    if (wanted == RunningStatistics::update) {
       discard_statistics();
-      return take(of, now_);
+      return average(of, now_);
     }
-    if (!prepared_) next_ = now_;
-    prepared_ = true;
-    take(of, next_);
+    if (pending_ != wanted) begin(wanted);
+    wanted == RunningStatistics::pool ? pool(of) : average(of, next_);
   }
 
   /// The running statistics of a layer of another scalar type, without what is prepared.
@@ -168,24 +172,67 @@ class RunningStatisticsBase {
     Counts non_finite;         // (1, channels), batches whose statistics were not finite
   };
 
+  using Moments = kernels::ColumnMoments<Sum>;
+
+  /// Makes next_ ready for batches that are prepared, or pooled.
+  void begin(RunningStatistics pending) {
+    next_ = now_;
+    pending_ = pending;
+    if (pending != RunningStatistics::pool) return;
+    next_.batches = 0;
+    next_.non_finite.setZero();
+    pooled_.assign(static_cast<std::size_t>(channels_), Moments{});
+  }
+
+  /// Takes a batch into running averages.
   template <class OfChannel>
-  void take(const OfChannel& of, State& state) {
+  void average(const OfChannel& of, State& state) const {
     ++state.batches;
-    const bool skips = tracking_.non_finite == NonFinite::keep_last_good;
     for (Index c = 0; c < channels_; ++c) {
       const BatchStatistics batch = of(c);
-      if (!finite(batch)) {
-        ++state.non_finite[c];
-        if (skips) continue;
-      }
-      const auto taken = static_cast<double>(state.batches - (skips ? state.non_finite[c] : 0));
+      if (!enters(batch, c, state)) continue;
+      const auto taken = static_cast<double>(state.batches - (keeps_last_good() ? state.non_finite[c] : 0));
       const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken);
-      const auto average = [m](Scalar_& running, Sum of_batch) {
+      const auto move = [m](Scalar_& running, Sum of_batch) {
         running = static_cast<Scalar_>((1 - m) * static_cast<Sum>(running) + m * of_batch);
       };
-      average(state.mean[c], batch.mean);
-      average(state.variance[c], batch.variance);
+      move(state.mean[c], batch.mean);
+      move(state.variance[c], batch.variance);
     }
+  }
+
+  /// Takes a batch into the moments of all that are pooled.
+  template <class OfChannel>
+  void pool(const OfChannel& of) {
+    ++next_.batches;
+    for (Index c = 0; c < channels_; ++c) {
+      const Moments moments = pooled_with(c, of(c));
+      const BatchStatistics all = statistics_of(moments);
+      if (!enters(all, c, next_)) continue;
+      pooled_[static_cast<std::size_t>(c)] = moments;
+      next_.mean[c] = static_cast<Scalar_>(all.mean);
+      next_.variance[c] = static_cast<Scalar_>(all.variance);
+    }
+  }
+
+  /// The moments of all batches that are pooled, and this one.
+  Moments pooled_with(Index c, const BatchStatistics& batch) const {
+    Moments all;
+    if (pending_ == RunningStatistics::pool) all = pooled_[static_cast<std::size_t>(c)];
+    all.merge({batch.count, batch.mean, batch.variance * (batch.count - 1)});
+    return all;
+  }
+  static BatchStatistics statistics_of(const Moments& moments) {
+    return {moments.count, moments.mean, moments.squares / (moments.count - 1)};
+  }
+
+  bool keeps_last_good() const { return tracking_.non_finite == NonFinite::keep_last_good; }
+
+  /// Whether they are taken into a channel of `state`, where they are counted if they are not finite.
+  bool enters(const BatchStatistics& statistics, Index c, State& state) const {
+    if (finite(statistics)) return true;
+    ++state.non_finite[c];
+    return !keeps_last_good();
   }
 
   /// As running statistics: float may not hold what a double does.
@@ -220,12 +267,13 @@ class RunningStatisticsBase {
     return row;
   }
 
-  const char* name_;       // the layer's
-  Index channels_;         // >= 1
-  Tracking tracking_;      // checked
-  State now_;              // what is shown and used; empty where nothing is tracked
-  State next_;             // what commit_statistics makes of it; empty until it is needed
-  bool prepared_ = false;  // whether there is something in next_
+  const char* name_;             // the layer's
+  Index channels_;               // >= 1
+  Tracking tracking_;            // checked
+  State now_;                    // what is shown and used; empty where nothing is tracked
+  State next_;                   // what commit_statistics makes of it; empty until it is needed
+  std::vector<Moments> pooled_;  // (channels), of all batches that are pooled; empty until it is needed
+  RunningStatistics pending_ = RunningStatistics::keep;  // how next_ came about: prepare, pool; keep: nothing to commit
 };
 
 }  // namespace evenkeel
