@@ -1,6 +1,7 @@
 #include "evenkeel/layers/running_statistics.hpp"
 
-#include <cmath>  // isfinite
+#include <algorithm>  // max
+#include <cstdint>
 #include <limits>
 #include <optional>
 #include <vector>
@@ -61,6 +62,21 @@ struct Largest : own::AddOneInTraining<double> {
 };
 
 }  // namespace
+
+TEST_CASE("BNS-3: the momentum of Keras and Flax is the weight of the old value", "[running_statistics]") {
+  CHECK(ek::momentum_from_keras(0.99) == 1 - 0.99);
+  CHECK(ek::momentum_from_keras(0) == 1);
+  CHECK(ek::momentum_from_flax(1) == 0);
+  CHECK(error_of([] { ek::momentum_from_keras(1.5); }) ==
+        "invalid_argument: momentum_from_keras: expected momentum in [0, 1], got 1.5");
+  CHECK(error_of([] { ek::momentum_from_flax(not_a_number); }) ==
+        "invalid_argument: momentum_from_flax: expected momentum in [0, 1], got nan");
+  ek::BatchNorm<double> layer(1, {.momentum = ek::momentum_from_keras(0.75)});
+  layer.set_running_statistics(Matrix::Constant(1, 1, 8), Matrix::Constant(1, 1, 4));
+  layer.forward(Matrix{{-1}, {1}}, Mode::train);
+  CHECK(layer.running_mean()[0] == 0.75 * 8);
+  CHECK(layer.running_variance()[0] == 0.75 * 4 + 0.25 * 2);
+}
 
 TEST_CASE("A committed batch moves the statistics to the bits that an immediate one gives", "[running_statistics]") {
   for (const auto& options : options_to_try) {

@@ -37,7 +37,7 @@ struct BatchNormOptions {
 ///         statistics eval and monte_carlo normalize with the batch, and frozen_statistics is a UsageError.
 /// Errors  Statistics of the batch need more than one value in each channel: else ShapeError.
 /// Source  Ioffe & Szegedy 2015, algorithms 1 and 2, https://arxiv.org/abs/1502.03167; torch.nn.BatchNorm1d(features) and
-///         2d(channels), momentum in their sense (Keras's is one minus it). PyTorch lets a NaN batch spoil the running
+///         2d(channels), momentum in their sense (see momentum_from_keras). PyTorch lets a NaN batch spoil the running
 ///         statistics; see NonFinite.
 template <Real Scalar_, int Channels = Eigen::Dynamic>
 class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>, public RunningStatisticsBase<Scalar_> {

@@ -22,6 +22,18 @@ enum class NonFinite {
   accept           ///< They become what the arithmetic gives, as in PyTorch.
 };
 
+/// The momentum that means here what `momentum` means in Keras's BatchNormalization: there it is the weight of the running
+/// value, here that of the batch. Keras's default of 0.99 is 0.01 here. Throws std::invalid_argument unless it is in [0, 1].
+///
+///     ek::BatchNorm<float> layer(64, {.epsilon = 1e-3, .momentum = ek::momentum_from_keras(0.99)});   // Keras's defaults
+inline double momentum_from_keras(double momentum) {
+  return 1 - detail::fraction(momentum, "momentum_from_keras", "momentum");
+}
+/// The same from the momentum of flax.linen.BatchNorm. Flax's running variance is that of biased variances.
+inline double momentum_from_flax(double momentum) {
+  return 1 - detail::fraction(momentum, "momentum_from_flax", "momentum");
+}
+
 /// The running statistics of a norm that tracks them, which are what it normalizes with at inference: a mean and a variance
 /// for each channel.
 ///
@@ -34,7 +46,7 @@ enum class NonFinite {
 /// discarded; a forward that moves the statistics at once, set_running_statistics and reset_running_statistics discard them.
 ///
 /// A layer derives from it, and calls update_statistics in a forward that takes the batch's statistics.
-/// Source  torch.nn.modules.batchnorm._NormBase, momentum in its sense.
+/// Source  torch.nn.modules.batchnorm._NormBase, momentum in its sense; see momentum_from_keras.
 template <Real Scalar_>
 class RunningStatisticsBase {
  public:
