@@ -13,6 +13,7 @@
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/fold.hpp"
 #include "evenkeel/layers/group_norm.hpp"
 #include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"

@@ -404,6 +404,35 @@ def recomputed_statistics():
     figures.write()
 
 
+def fold():
+    figures = Figures("fold")
+    for name, bias in {"bias": True, "no_bias": False}.items():
+        part = figures.part(name)
+        linear, norm = torch.nn.Linear(5, 4, bias=bias).eval(), torch.nn.BatchNorm1d(4, eps=0.0625).eval()
+        set_parameters(linear)
+        set_parameters(norm)
+        norm.running_mean, norm.running_var = draw(4), draw(4) ** 2
+        fused = torch.nn.utils.fusion.fuse_linear_bn_eval(linear, norm)
+        x = draw(3, 5)
+        part.add(**dict(linear.named_parameters(prefix="0")), **dict(norm.named_parameters(prefix="1")))
+        part.add(mean=norm.running_mean, variance=norm.running_var, x=x, y=norm(linear(x)))
+        part.add(**dict(fused.named_parameters(prefix="fused")))
+    figures.write()
+
+
 if __name__ == "__main__":
-    for make in norms, hard_norms, batch_norm, group_and_instance_norm, linear, activation, loss, optimizers, clip, network, recomputed_statistics:
+    for make in (
+        norms,
+        hard_norms,
+        batch_norm,
+        group_and_instance_norm,
+        linear,
+        activation,
+        loss,
+        optimizers,
+        clip,
+        network,
+        recomputed_statistics,
+        fold,
+    ):
         make()

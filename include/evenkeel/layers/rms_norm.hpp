@@ -44,6 +44,8 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
 
   Index features() const { return features_; }
   double epsilon() const { return options_.epsilon; }
+  /// The gain is this plus the weight: one with unit_offset, else zero.
+  Scalar weight_offset() const { return options_.unit_offset && options_.weight ? Scalar(1) : Scalar(0); }
   Index input_features() const { return features_; }
   Index output_features(Index) const { return features_; }
 
@@ -68,17 +70,15 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
 
   static constexpr bool needs_input() { return true; }
 
-  /// What the gain is besides the weight.
-  Scalar offset() const { return options_.unit_offset && options_.weight ? Scalar(1) : Scalar(0); }
-
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode) {
     Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_forward_scratch<Scalar>(x, y));
-    kernels::rms_norm_forward(x, weight_.data(), offset(), options_.epsilon, y, inverse_rms_.resize(x.rows), scratch);
+    kernels::rms_norm_forward(x, weight_.data(), weight_offset(), options_.epsilon, y, inverse_rms_.resize(x.rows),
+                              scratch);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
     Wide<Scalar>* scratch = scratch_.resize(kernels::row_norm_backward_scratch<Scalar>(x, dy, dx));
-    kernels::rms_norm_backward(x, dy, weight_.data(), offset(), inverse_rms_.data(), dx, weight_.gradient().data,
+    kernels::rms_norm_backward(x, dy, weight_.data(), weight_offset(), inverse_rms_.data(), dx, weight_.gradient().data,
                                accumulate, scratch);
   }
 
@@ -86,12 +86,12 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
     typename Workspace<Scalar>::Frame frame(workspace);
     const Index needed = kernels::row_norm_forward_scratch<Scalar>(x, y);
     auto* scratch = needed > 0 ? frame.template take_array<Wide<Scalar>>(needed) : nullptr;
-    kernels::rms_norm_forward<Scalar>(x, weight_.data(), offset(), options_.epsilon, y, nullptr, scratch);
+    kernels::rms_norm_forward<Scalar>(x, weight_.data(), weight_offset(), options_.epsilon, y, nullptr, scratch);
   }
 
   Index features_;                        // >= 1
   RMSNormOptions options_;                // checked
-  detail::Parameter<Scalar> weight_;      // (1, features); the gain is offset() + weight
+  detail::Parameter<Scalar> weight_;      // (1, features); the gain is weight_offset() + weight
   detail::Buffer<Scalar> inverse_rms_;    // (batch), of the last forward
   detail::Buffer<Wide<Scalar>> scratch_;  // partial sums, packed rows
 };
