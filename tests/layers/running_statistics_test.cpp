@@ -61,6 +61,17 @@ struct Largest : own::AddOneInTraining<double> {
   void discard_statistics() { next = now; }
 };
 
+/// A layer of one channel whose batch statistics are averages over examples.
+struct Averaging : ek::RunningStatisticsBase<double> {
+  Averaging() : RunningStatisticsBase("Averaging", 1, {true, 0.1, ek::NonFinite::keep_last_good, Pooling::averages}) {}
+
+  void pool(double count, double mean, double variance) {
+    update_statistics({ek::Masks::off, ek::Statistics::batch, ek::RunningStatistics::pool}, [=](Index) {
+      return BatchStatistics{count, mean, variance};
+    });
+  }
+};
+
 }  // namespace
 
 TEST_CASE("BNS-3: the momentum of Keras and Flax is the weight of the old value", "[running_statistics]") {
@@ -232,4 +243,16 @@ TEST_CASE("A network hands commit and discard on to every layer, those of inner 
   CHECK(net.buffers().size() == 9);
   CHECK(compare::same_buffers(net, expected));
   CHECK(net.layer<2>().now > 0);
+}
+
+TEST_CASE("Statistics that are averages are pooled to averages, weighted by their counts", "[running_statistics]") {
+  Averaging layer;
+  layer.pool(1, 2, 4);
+  layer.pool(1, not_a_number, 4);
+  layer.pool(3, 6, 8);
+  layer.commit_statistics();
+  CHECK(layer.running_mean()[0] == 5);
+  CHECK(layer.running_variance()[0] == 7);
+  CHECK(layer.batches_tracked() == 3);
+  CHECK(layer.non_finite_statistics() == 1);
 }

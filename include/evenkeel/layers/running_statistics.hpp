@@ -109,11 +109,18 @@ class RunningStatisticsBase {
  protected:
   using Sum = Wide<Scalar_>;
 
+  /// What the pooled statistics of several batches are.
+  enum class Pooling {
+    values,  ///< Those of all their values together.
+    averages  ///< The averages of theirs, weighted by their counts: for a layer whose batch statistics are averages already.
+  };
+
   /// The layer's options that concern running statistics.
   struct Tracking {
     bool on;                         ///< Else there are none.
     std::optional<double> momentum;  ///< In [0, 1], or none.
     NonFinite non_finite;
+    Pooling pooling = Pooling::values;
   };
 
   /// What a batch says about a channel.
@@ -231,11 +238,18 @@ class RunningStatisticsBase {
   Moments pooled_with(Index c, const BatchStatistics& batch) const {
     Moments all;
     if (pending_ == RunningStatistics::pool) all = pooled_[static_cast<std::size_t>(c)];
-    all.merge({batch.count, batch.mean, batch.variance * (batch.count - 1)});
+    if (tracking_.pooling == Pooling::values) {
+      all.merge({batch.count, batch.mean, batch.variance * (batch.count - 1)});
+    } else {
+      all.count += batch.count;
+      all.mean += (batch.mean - all.mean) * (batch.count / all.count);
+      all.squares += batch.variance * batch.count;
+    }
     return all;
   }
-  static BatchStatistics statistics_of(const Moments& moments) {
-    return {moments.count, moments.mean, moments.squares / (moments.count - 1)};
+  BatchStatistics statistics_of(const Moments& moments) const {
+    const Sum divisor = tracking_.pooling == Pooling::values ? moments.count - 1 : moments.count;
+    return {moments.count, moments.mean, moments.squares / divisor};
   }
 
   bool keeps_last_good() const { return tracking_.non_finite == NonFinite::keep_last_good; }
