@@ -8,6 +8,7 @@
 #include "evenkeel/core/check.hpp"                // is_finite
 #include "evenkeel/core/error.hpp"                // EVENKEEL_THROW
 #include "evenkeel/core/parameter.hpp"            // ParameterKind
+#include "evenkeel/core/types.hpp"                // Real, Wide, Matrix
 #include "evenkeel/layers/batch_norm.hpp"         // BatchNorm
 #include "evenkeel/layers/layer_norm.hpp"         // LayerNorm
 #include "evenkeel/layers/linear.hpp"             // Linear

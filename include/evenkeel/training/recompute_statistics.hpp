@@ -9,6 +9,7 @@
 #include "evenkeel/core/buffer.hpp"               // MatrixCache
 #include "evenkeel/core/check.hpp"                // at_least
 #include "evenkeel/core/mode.hpp"                 // Mode
+#include "evenkeel/core/types.hpp"                // Index
 #include "evenkeel/core/view.hpp"                 // read
 #include "evenkeel/layers/sparse_layer_base.hpp"  // InputOf
 #include "evenkeel/network/layer.hpp"             // Layer
