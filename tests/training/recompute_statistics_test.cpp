@@ -15,6 +15,7 @@
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
@@ -200,6 +201,21 @@ TEST_CASE("Means too far apart for float's variance are left out, though each ba
         "invalid_argument: BatchNorm::forward: expected finite statistics in every channel, got mean 5.00000008e+29 "
         "and variance 3.33333343e+59 in channel 0");
   CHECK(strict.batches_tracked() == 0);
+}
+
+TEST_CASE("An InstanceNorm gets the averages of the statistics of all examples", "[recompute_statistics]") {
+  const Matrix x = data(9, 6);
+  ek::Sequential net{ek::InstanceNorm<double>(2, 3, {.track_running_statistics = true})};
+  ek::recompute_statistics(net, x, 4);
+  reference::Numbers mean = reference::Numbers::Zero(1, 2), variance = mean;
+  for (Index i = 0; i < 9; ++i) {
+    const auto of_example = reference::channel_statistics(reference::exact(x.row(i)), 3);
+    mean += of_example.mean / 9;
+    variance += of_example.unbiased / 9;
+  }
+  CHECK(compare::difference(net.layer<0>().running_mean(), mean) <= 4 * compare::epsilon<double>);
+  CHECK(compare::difference(net.layer<0>().running_variance(), variance) <= 4 * compare::epsilon<double>);
+  CHECK(net.layer<0>().batches_tracked() == 2);
 }
 
 TEST_CASE("A last row that would be alone joins the batch before it", "[recompute_statistics]") {

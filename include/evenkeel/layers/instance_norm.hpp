@@ -46,7 +46,7 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
   /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
   InstanceNorm(Index channels, Index positions, InstanceNormOptions options = {})
       : Running(name, detail::at_least(1, channels, name, "channels"),
-                {options.track_running_statistics, options.momentum, options.non_finite}),
+                {options.track_running_statistics, options.momentum, options.non_finite, Running::Pooling::averages}),
         groups_{channels, channels, detail::at_least(1, positions, name, "positions")},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels, Scalar(1), options.affine},
@@ -99,7 +99,7 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
     if (!with_instance_statistics_)
       return normalize_with_running(x, numbers_.resize(ChannelNumbers::room(channels())), y);
     if (options_.track_running_statistics && mode.running_statistics() != RunningStatistics::keep && x.rows > 0)
-      this->update_statistics(mode, of_batch(take_average(x)));
+      this->update_statistics(mode, of_batch(x));
     Wide<Scalar>* scratch = scratch_.resize(kernels::group_norm_forward_scratch<Scalar>(x, y, groups_));
     kernels::group_norm_forward(x, groups_, weight_.data(), bias_.data(), options_.epsilon, y,
                                 moments_.resize(x.rows * channels()), scratch);
@@ -151,8 +151,9 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
     return average;
   }
 
-  auto of_batch(const detail::MeanAndVariance<Sum>* average) const {
-    return [average, count = static_cast<Sum>(positions())](Index c) {
+  /// The average as running statistics are told of it, channel by channel.
+  auto of_batch(View<const Scalar> x) {
+    return [average = take_average(x), count = static_cast<Sum>(x.rows)](Index c) {
       return typename Running::BatchStatistics{count, average[c].mean, average[c].variance};
     };
   }
@@ -160,7 +161,7 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
   /// NonFinite::error, before anything has changed.
   void check_values(View<const Scalar> x, Mode mode) {
     if (!options_.track_running_statistics || !uses_instances(mode) || !this->checks_statistics(mode)) return;
-    this->check_statistics(of_batch(take_average(x)));
+    this->check_statistics(mode, of_batch(x));
   }
 
   kernels::Groups groups_;                                // a channel each

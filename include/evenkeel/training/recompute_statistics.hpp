@@ -68,7 +68,8 @@ class StatisticsPool {
 /// The moments of the batches are merged exactly (Chan, Golub & LeVeque 1983): for the first BatchNorm of a network the
 /// result does not depend on how the data are divided into batches. Those further on see what the ones before make of each
 /// batch, which they normalize with its own statistics, as in training: batches should be as large as in training or
-/// larger, and in an order without meaning. Momentum plays no part, no masks are drawn, and batches_tracked() and
+/// larger, and in an order without meaning. An InstanceNorm that tracks statistics gets the averages of those of all
+/// examples. Momentum plays no part, no masks are drawn, and batches_tracked() and
 /// non_finite_statistics() count anew. Batches that were prepared are discarded, and as after any forward a backward that
 /// was pending is gone.
 ///
