@@ -60,14 +60,22 @@ EVENKEEL_INLINE inline void prefetch_ahead(const Scalar* from) {
                                                            EVENKEEL_INLINE { prefetch(from + ahead + i * line); });
 }
 
-/// y = x * scale where the bit is set, else 0, for `count` numbers, at most 64.
-template <typename Scalar, class Stores>
-EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, Scalar scale, const Scalar* x, Scalar* y,
+/// x * scale where kept, else 0.
+template <typename Scalar>
+struct Scaled {
+  Scalar scale;
+
+  EVENKEEL_INLINE Lanes<Scalar> operator()(std::uint64_t bits, const Lanes<Scalar>& x) const {
+    return kept_only<Scalar>(bits, x * scale);
+  }
+};
+
+/// y = rule(x, whether its bit is set), for `count` numbers, at most 64.
+template <typename Scalar, class Rule, class Stores>
+EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, const Rule& rule, const Scalar* x, Scalar* y,
                                  Stores stores) {
-  const auto lanes_at = [&](Index j, auto lanes) EVENKEEL_INLINE {
-    const Lanes<Scalar> scaled = lanes.load(x + j) * scale;
-    stores.store(lanes, y + j, kept_only<Scalar>(bits >> j, scaled));
-  };
+  const auto lanes_at = [&](Index j, auto lanes)
+                            EVENKEEL_INLINE { stores.store(lanes, y + j, rule(bits >> j, lanes.load(x + j))); };
   if constexpr (!std::is_same_v<Scalar, long double>) {
     if (count == mask_bits)
       return unrolled<static_cast<std::size_t>(mask_bits / lane_count<Scalar>)>(
@@ -84,17 +92,17 @@ struct Strided {
 };
 
 /// The same at column j of a row.
-template <typename Scalar, class Stores>
-EVENKEEL_INLINE inline void drop_at(Index j, std::uint64_t bits, Index count, Scalar scale, const Scalar* x, Scalar* y,
-                                    Stores stores) {
+template <typename Scalar, class Rule, class Stores>
+EVENKEEL_INLINE inline void drop_at(Index j, std::uint64_t bits, Index count, const Rule& rule, const Scalar* x,
+                                    Scalar* y, Stores stores) {
   if constexpr (std::is_same_v<Stores, Strided>) {
     Scalar piece[mask_bits];
     for (Index k = 0; k < count; ++k) piece[k] = x[(j + k) * stores.x_stride];
-    drop(bits, count, scale, piece, piece, CachedStores{});
+    drop(bits, count, rule, piece, piece, CachedStores{});
     for (Index k = 0; k < count; ++k) y[(j + k) * stores.y_stride] = piece[k];
   } else {
     prefetch_ahead(x + j);
-    drop(bits, count, scale, x + j, y + j, stores);
+    drop(bits, count, rule, x + j, y + j, stores);
   }
 }
 
@@ -178,9 +186,8 @@ class KeptRows {
 };
 
 /// Rows from `first` to `end`.
-template <class Masks, typename Scalar, class Stores>
-void drop_rows(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, View<Scalar> y,
-               Stores stores) {
+template <class Masks, class Rule, typename Scalar, class Stores>
+void drop_rows(Masks&& masks, Index first, Index end, Rule rule, View<const Scalar> x, View<Scalar> y, Stores stores) {
   for (Index left = 0; left < x.columns; left += Masks::most_columns) {
     const Index right = (std::min)(left + Masks::most_columns, x.columns);
     masks.begin_columns(left, right - left);
@@ -188,7 +195,7 @@ void drop_rows(Masks&& masks, Index first, Index end, Scalar scale, View<const S
       masks.begin_row(row);
       for (Index j = left; j < right; j += mask_bits) {
         const Index count = (std::min)(mask_bits, right - j);
-        drop_at(j, masks.next(j, count), count, scale, x.row(row), y.row(row), stores);
+        drop_at(j, masks.next(j, count), count, rule, x.row(row), y.row(row), stores);
       }
     }
   }
@@ -262,8 +269,8 @@ class KeptColumns {
 };
 
 /// Blocks of 8 columns from `first` to `end`, in matrices stored by columns.
-template <class Masks, typename Scalar>
-void drop_columns(Masks&& masks, Index first, Index end, Scalar scale, View<const Scalar> x, View<Scalar> y) {
+template <class Masks, class Rule, typename Scalar>
+void drop_columns(Masks&& masks, Index first, Index end, Rule rule, View<const Scalar> x, View<Scalar> y) {
   for (Index block = first; block < end; ++block) {
     const Index left = block * mask_columns;
     const Index columns = (std::min)(mask_columns, x.columns - left);
@@ -272,7 +279,7 @@ void drop_columns(Masks&& masks, Index first, Index end, Scalar scale, View<cons
       const Index count = (std::min)(mask_bits, x.rows - row);
       masks.begin_rows(row, count);
       for (Index k = 0; k < columns; ++k) {
-        drop_at(0, masks.next(k, count), count, scale, &x(row, left + k), &y(row, left + k), CachedStores{});
+        drop_at(0, masks.next(k, count), count, rule, &x(row, left + k), &y(row, left + k), CachedStores{});
       }
     }
   }
@@ -338,24 +345,33 @@ bool mask_along_columns(View<const Scalar> x, View<Scalar> y) {
 /// So many words keep a mask: one bit an element, and some words more.
 inline constexpr Index mask_words(Index elements) { return elements / detail::mask_bits + RowChunks::most + 1; }
 
-/// y = x * scale where kept, else exactly 0, whatever x is there. Srivastava et al. 2014, section 10 (inverted dropout). y may be
-/// x. Keeps the mask in `mask`, unless that is null.
-template <typename Scalar>
-void dropout_forward(View<const Scalar> x, const MaskKey& key, Scalar scale, View<Scalar> y, std::uint64_t* mask) {
-  using namespace detail;
+namespace detail {
+
+/// y = rule(x, whether kept). Keeps the mask in `mask`, unless that is null.
+template <class Rule, typename Scalar>
+void drop_forward(View<const Scalar> x, const MaskKey& key, Rule rule, View<Scalar> y, std::uint64_t* mask) {
   const auto kept = [&](Index word) { return mask == nullptr ? nullptr : mask + word; };
   for_each_chunk(
       x.rows, x.columns, mask_along_columns(x, y),
-      [&](Index first, Index end, Index word) { drop_columns(DrawnColumns(key, kept(word)), first, end, scale, x, y); },
+      [&](Index first, Index end, Index word) { drop_columns(DrawnColumns(key, kept(word)), first, end, rule, x, y); },
       [&](Index first, Index end, Index word) {
         with_access(x, y, [&](auto stores) {
           if (mask != nullptr && join_rows(x, y) && DrawnRows::narrow(x.columns)) {
             draw_rows(DrawnRows(key, mask + word), first, end, x.columns);
-            return drop_rows(KeptRows(mask + word), 0, 1, scale, joined(x, first, end), joined(y, first, end), stores);
+            return drop_rows(KeptRows(mask + word), 0, 1, rule, joined(x, first, end), joined(y, first, end), stores);
           }
-          drop_rows(DrawnRows(key, kept(word)), first, end, scale, x, y, stores);
+          drop_rows(DrawnRows(key, kept(word)), first, end, rule, x, y, stores);
         });
       });
+}
+
+}  // namespace detail
+
+/// y = x * scale where kept, else exactly 0, whatever x is there. Srivastava et al. 2014, section 10 (inverted dropout). y may be
+/// x. Keeps the mask in `mask`, unless that is null.
+template <typename Scalar>
+void dropout_forward(View<const Scalar> x, const MaskKey& key, Scalar scale, View<Scalar> y, std::uint64_t* mask) {
+  detail::drop_forward(x, key, detail::Scaled<Scalar>{scale}, y, mask);
 }
 
 /// dx = dy * scale where kept, else exactly 0: `mask` was kept by a forward for which mask_along_columns said the same. dx may
@@ -363,15 +379,16 @@ void dropout_forward(View<const Scalar> x, const MaskKey& key, Scalar scale, Vie
 template <typename Scalar>
 void dropout_backward(View<const Scalar> dy, const std::uint64_t* mask, Scalar scale, View<Scalar> dx) {
   using namespace detail;
+  const Scaled<Scalar> rule{scale};
   for_each_chunk(
       dy.rows, dy.columns, mask_along_columns(dy, dx),
-      [&](Index first, Index end, Index word) { drop_columns(KeptColumns(mask + word), first, end, scale, dy, dx); },
+      [&](Index first, Index end, Index word) { drop_columns(KeptColumns(mask + word), first, end, rule, dy, dx); },
       [&](Index first, Index end, Index word) {
         with_access(dy, dx, [&](auto stores) {
           if (join_rows(dy, dx))
-            drop_rows(KeptRows(mask + word), 0, 1, scale, joined(dy, first, end), joined(dx, first, end), stores);
+            drop_rows(KeptRows(mask + word), 0, 1, rule, joined(dy, first, end), joined(dx, first, end), stores);
           else
-            drop_rows(KeptRows(mask + word), first, end, scale, dy, dx, stores);
+            drop_rows(KeptRows(mask + word), first, end, rule, dy, dx, stores);
         });
       });
 }
