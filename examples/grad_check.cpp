@@ -16,6 +16,7 @@
 #include "evenkeel/checking/gradient_check.hpp"
 #include "evenkeel/core/random.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/group_norm.hpp"
@@ -23,6 +24,7 @@
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/training/loss.hpp"
 #include "examples/support/program.hpp"
@@ -126,6 +128,8 @@ int run(std::uint64_t seed) {
               12, ek::Mode::frozen_statistics);
   table.layer("Linear", ek::Linear<double>(6, 4), 6);
   table.layer("Dropout 0.3", ek::Dropout<double>(0.3), 6);
+  table.layer("AlphaDropout 0.3", ek::AlphaDropout<double>(0.3), 6);
+  table.layer("SpatialDropout 0.3, 3 channels x 2 positions", ek::SpatialDropout<double>(0.3, 3, 2), 6);
   table.layer("ReLU", ek::ReLU<double>(), 6);
   table.kink("ReLU, one input at 0");
   table.layer("LeakyReLU", ek::LeakyReLU<double>(), 6);

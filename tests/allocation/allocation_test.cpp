@@ -13,11 +13,13 @@
 #include "catch.hpp"
 #include "core/values.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
 #include "evenkeel/training/adam.hpp"
@@ -184,6 +186,8 @@ TEMPLATE_TEST_CASE("Linear layers do not allocate after the first round", "[allo
 TEMPLATE_TEST_CASE("Dropout and activations do not allocate after the first round", "[allocation]", float, double,
                    long double) {
   CHECK(requests_of(ek::Dropout<TestType>(0.5)) == "");
+  CHECK(requests_of(ek::AlphaDropout<TestType>(0.5)) == "");
+  CHECK(requests_of(ek::SpatialDropout<TestType>(0.5, 8, 5)) == "");
   CHECK(requests_of(ek::ReLU<TestType>()) == "");
   CHECK(requests_of(ek::LeakyReLU<TestType>()) == "");
   CHECK(requests_of(ek::GELU<TestType>()) == "");

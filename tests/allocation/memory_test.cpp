@@ -12,11 +12,13 @@
 #include "catch.hpp"
 #include "core/values.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
 
@@ -171,6 +173,12 @@ TEMPLATE_TEST_CASE("Linear holds nothing, and after backward one sum an output",
 TEMPLATE_TEST_CASE("Dropout holds at most one bit an element", "[memory]", float, double, long double) {
   constexpr long bits = rows * features / 8 + 4096;
   check_figures(ek::Dropout<TestType>(0.5), {bits, bits});
+  check_figures(ek::AlphaDropout<TestType>(0.5), {bits, bits});
+}
+
+TEMPLATE_TEST_CASE("SpatialDropout holds one number a channel of each row", "[memory]", float, double, long double) {
+  const long factors = bytes_of<TestType>(rows * features / 8) + 4096;
+  check_figures(ek::SpatialDropout<TestType>(0.5, features / 8, 8), {factors, factors});
 }
 
 TEMPLATE_TEST_CASE("Activations hold nothing", "[memory]", float, double, long double) {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include "evenkeel/kernels/alpha_dropout.hpp"
 #include "evenkeel/kernels/batch_norm.hpp"
 #include "evenkeel/kernels/channel_moments.hpp"
 #include "evenkeel/kernels/column_moments.hpp"
 #include "evenkeel/kernels/dropout.hpp"
 #include "evenkeel/kernels/product.hpp"
 #include "evenkeel/kernels/row_norm.hpp"
+#include "evenkeel/kernels/spatial_dropout.hpp"
 
 /// The kernels that take long to compile: declared here for all tests and examples, instantiated for each scalar type in a
 /// file of its own.
@@ -27,6 +29,8 @@
   EVENKEEL_KERNEL(prefix, transform_channel_gradients<Scalar>)                         \
   EVENKEEL_KERNEL(prefix, dropout_forward<Scalar>)                                     \
   EVENKEEL_KERNEL(prefix, dropout_backward<Scalar>)                                    \
+  EVENKEEL_KERNEL(prefix, alpha_dropout_forward<Scalar>)                               \
+  EVENKEEL_KERNEL(prefix, spatial_dropout<Scalar>)                                     \
   EVENKEEL_KERNEL(prefix, multiply<Scalar>)                                            \
   }
 

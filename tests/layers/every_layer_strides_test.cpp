@@ -8,11 +8,13 @@
 #include "core/compare.hpp"
 #include "core/values.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 
 namespace ek = evenkeel;
 using ek::Index;
@@ -29,6 +31,8 @@ constexpr Index columns = 6;
 template <class F>
 void with_every_layer(const F& f) {
   f(ek::Dropout<float>(0.4, {.seed = 3}));
+  f(ek::AlphaDropout<float>(0.4, {.seed = 3}));
+  f(ek::SpatialDropout<float>(0.4, 3, 2, {.seed = 3}));
   f(ek::BatchNorm<float>(6));
   f(ek::BatchNorm<float>(2, 3));
   f(ek::LayerNorm<float>(6));

@@ -14,6 +14,7 @@
 #include "core/error_of.hpp"
 #include "core/values.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/group_norm.hpp"
@@ -21,6 +22,7 @@
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "layers/any_layer.hpp"
 #include "layers/reference.hpp"
 
@@ -71,6 +73,32 @@ std::string channel_input(Index channels, Index positions) {
   const std::string shape = "(batch, " + std::to_string(channels * positions) + ")";
   if (positions == 1) return shape;
   return shape + " for " + std::to_string(channels) + " channels x " + std::to_string(positions) + " positions";
+}
+
+template <typename Scalar>
+Member<Scalar> alpha_dropout_member(const std::string& name, double p) {
+  return {name,
+          19,
+          AnyLayer<Scalar>(ek::AlphaDropout<Scalar>(p, {.seed = 11})),
+          true,
+          "",
+          [p](const State&, const Numbers& x, ek::Mode mode) {
+            return mode.draws_masks() ? reference::alpha_dropout(x, {.p = p, .seed = 11}) : x;
+          }};
+}
+
+template <typename Scalar>
+Member<Scalar> spatial_dropout_member(const std::string& name, double p, Index channels, Index positions) {
+  const std::string width = std::to_string(channels * positions);
+  return {name,
+          channels * positions,
+          AnyLayer<Scalar>(ek::SpatialDropout<Scalar>(p, channels, positions, {.seed = 11})),
+          true,
+          "(batch, " + width + ") for " + std::to_string(channels) + " channels x " + std::to_string(positions) +
+              " positions",
+          [p, positions](const State&, const Numbers& x, ek::Mode mode) {
+            return mode.draws_masks() ? reference::spatial_dropout(x, positions, {.p = p, .seed = 11}) : x;
+          }};
 }
 
 template <typename Scalar>
@@ -184,6 +212,8 @@ std::vector<Member<Scalar>> members() {
   return {
       dropout_member<Scalar>("Dropout(0.3)", 0.3),
       dropout_member<Scalar>("Dropout(0)", 0),
+      alpha_dropout_member<Scalar>("AlphaDropout(0.3)", 0.3),
+      spatial_dropout_member<Scalar>("SpatialDropout(0.3, 5, 3)", 0.3, 5, 3),
       batch_norm_member<Scalar>("BatchNorm(6)", 6, 1),
       batch_norm_member<Scalar>("BatchNorm(3, 4)", 3, 4),
       batch_norm_member<Scalar>("BatchNorm(6), epsilon 1/2", 6, 1, {.epsilon = 0.5}),
@@ -268,6 +298,12 @@ struct NamedMode {
   const char* name;
   ek::Mode mode;
 };
+
+/// Whether it is one of the layers that drop at random.
+template <typename Scalar>
+bool drops(const AnyLayer<Scalar>& layer) {
+  return layer.name().find("Dropout") != std::string::npos;
+}
 
 /// The modes that a member can run in.
 template <typename Scalar>
@@ -512,7 +548,7 @@ TEMPLATE_TEST_CASE("backward(dy) after forward(x, y, mode) is an error where the
     INFO(member.name);
     Trial<TestType> trial(member);
     const auto expected = trial.run();
-    if (trial.layer.name() == "Dropout") {
+    if (drops(trial.layer)) {
       CHECK(compare::same_bits(trial.layer.backward(trial.dy), expected.dx));
     } else {
       CHECK(error_of([&] { trial.layer.backward(trial.dy); }) ==
@@ -612,7 +648,7 @@ TEMPLATE_TEST_CASE("Only train moves a layer's state, and no mode moves paramete
         for (const char* moved : {"num_batches_tracked", "running_mean", "running_var"})
           after[moved] = before.at(moved);
       }
-      if (trial.layer.name() == "Dropout" && mode.draws_masks()) {
+      if (drops(trial.layer) && mode.draws_masks()) {
         CHECK(after["calls"](0, 0) == 1);
         after["calls"] = before.at("calls");
       }
@@ -715,6 +751,8 @@ TEST_CASE("NAN-2: a NaN reaches what depends on it and nothing else, for every w
         {"row", AnyLayer<float>(ek::Linear<float>(size, 3, {.seed = 5}))},
         {"column", AnyLayer<float>(ek::BatchNorm<float>(size))},
         {"element", AnyLayer<float>(ek::Dropout<float>(0.0))},
+        {"element", AnyLayer<float>(ek::AlphaDropout<float>(0.0))},
+        {"element", AnyLayer<float>(ek::SpatialDropout<float>(0.0, size, 1))},
         {"element", AnyLayer<float>(ek::ReLU<float>())},
         {"element", AnyLayer<float>(ek::LeakyReLU<float>())},
         {"element", AnyLayer<float>(ek::GELU<float>())},

@@ -182,4 +182,25 @@ inline Numbers dropout(const Numbers& x, const Mask& mask) {
   return y;
 }
 
+/// Klambauer et al. 2017, with SELU's two constants.
+inline Numbers alpha_dropout(const Numbers& x, const Mask& mask) {
+  const Number lambda = 1.0507009873554804934193349852946L, alpha = 1.6732632423543772848170429916717L;
+  const Number limit = -lambda * alpha;
+  const Number kept = 1 - mask.threshold() / 65536;
+  const Number a = 1 / std::sqrt(kept + limit * limit * kept * (1 - kept));
+  const Number b = -a * (1 - kept) * limit;
+  Numbers y(x.rows(), x.cols());
+  for (Index i = 0; i < x.rows(); ++i)
+    for (Index j = 0; j < x.cols(); ++j) y(i, j) = a * (mask.kept(i, j) ? x(i, j) : limit) + b;
+  return y;
+}
+
+/// The mask of a (batch, channels) matrix, a channel being `positions` neighbouring columns.
+inline Numbers spatial_dropout(const Numbers& x, Index positions, const Mask& mask) {
+  Numbers y(x.rows(), x.cols());
+  for (Index i = 0; i < x.rows(); ++i)
+    for (Index j = 0; j < x.cols(); ++j) y(i, j) = mask.kept(i, j / positions) ? x(i, j) * mask.scale() : 0;
+  return y;
+}
+
 }  // namespace reference

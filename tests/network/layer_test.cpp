@@ -10,11 +10,13 @@
 #include "core/values.hpp"
 #include "evenkeel/core/error.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
 #include "network/own_layers.hpp"
@@ -24,6 +26,7 @@ namespace ek = evenkeel;
 using compare::same_bits;
 
 static_assert(ek::Layer<ek::Dropout<float>> && ek::Layer<ek::Dropout<double>> && ek::Layer<ek::Dropout<long double>>);
+static_assert(ek::Layer<ek::AlphaDropout<float>> && ek::Layer<ek::SpatialDropout<double>>);
 static_assert(ek::Layer<ek::BatchNorm<float>> && ek::Layer<ek::BatchNorm<double, 5>>);
 static_assert(ek::Layer<ek::LayerNorm<float>> && ek::Layer<ek::LayerNorm<double, 5>>);
 static_assert(ek::Layer<ek::RMSNorm<float>> && ek::Layer<ek::RMSNorm<double, 5>>);

@@ -12,11 +12,13 @@
 #include "core/values.hpp"
 #include "evenkeel/core/parallel.hpp"
 #include "evenkeel/layers/activation.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 
 namespace ek = evenkeel;
 using ek::Index;
@@ -59,6 +61,8 @@ TEST_CASE("Every layer gives the same bits for any number of threads", "[thread_
   for (const Index rows : {1001, 20000}) {  // 2 and 16 chunks
     constexpr Index columns = 70;
     check(ek::Dropout<float>(0.4), rows, columns);
+    check(ek::AlphaDropout<float>(0.4), rows, columns);
+    check(ek::SpatialDropout<float>(0.4, 7, 10), rows, columns);
     check(ek::BatchNorm<float>(columns), rows, columns);
     check(ek::BatchNorm<float>(7, 10), rows, columns);
     check(ek::LayerNorm<float>(columns), rows, columns);
