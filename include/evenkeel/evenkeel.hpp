@@ -24,6 +24,7 @@
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/layer.hpp"
 #include "evenkeel/network/mlp.hpp"
+#include "evenkeel/network/monte_carlo.hpp"
 #include "evenkeel/network/sequential.hpp"
 #include "evenkeel/network/summary.hpp"
 #include "evenkeel/training/adam.hpp"
