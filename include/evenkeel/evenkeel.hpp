@@ -2,6 +2,7 @@
 
 /// All of evenkeel. A file that uses a part of it may include just that part.
 
+#include "evenkeel/checking/contract_check.hpp"
 #include "evenkeel/checking/gradient_check.hpp"
 #include "evenkeel/core/error.hpp"
 #include "evenkeel/core/mode.hpp"

@@ -12,6 +12,7 @@
 
 #include "catch.hpp"
 #include "core/values.hpp"
+#include "evenkeel/checking/contract_check.hpp"
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
@@ -127,6 +128,27 @@ std::string requests_of(Layer layer, Eigen::Index in = 40) {
   return report.text();
 }
 
+/// y = x, by a matrix of its own.
+template <typename Scalar_>
+struct CopiesItsInput {
+  using Scalar = Scalar_;
+
+  template <class X, class Y>
+  void forward(const X& x, Y&& y, ek::Mode) {
+    const ek::Matrix<Scalar> own = x;
+    y = own;
+  }
+  template <class X, class DY, class DX>
+  void backward(const X&, const DY& dy, DX&& dx) {
+    dx = dy;
+  }
+  template <class X, class Y>
+  void infer(const X& x, Y&& y, ek::Workspace<Scalar>&) const {
+    y = x;
+  }
+  ek::Index output_features(ek::Index features) const { return features; }
+};
+
 }  // namespace
 
 // The counter.
@@ -166,6 +188,14 @@ TEST_CASE("The report names the calls that ask for memory in the second round", 
   report.run("none", [&] { vector.resize(5); });
   report.run("second", [&] { vector.resize(100); });
   CHECK(report.text() == "second: 1; ");
+}
+
+TEST_CASE("check_contract sees what the counter sees", "[allocation]") {
+  const auto x = values::random<double>(6, 4, 1);
+  const ek::ContractOptions options{.allocations = [] { return allocation::requests; }};
+  CHECK(ek::check_contract(ek::Dropout<double>(0.5), x, options).lines[7].verdict == ek::ContractVerdict::pass);
+  CHECK(ek::check_contract(CopiesItsInput<double>(), x, options).lines[7].detail ==
+        "train, row-major, forward: expected 0 allocations, got 1");
 }
 
 // Layers.

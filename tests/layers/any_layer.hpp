@@ -22,10 +22,11 @@ namespace ek = evenkeel;
 using ek::Index;
 using reference::Numbers;
 
-/// Any layer, as a value.
-template <typename Scalar>
+/// Any layer, as a value, and a layer itself.
+template <typename Scalar_>
 class AnyLayer {
  public:
+  using Scalar = Scalar_;
   using Matrix = ek::Matrix<Scalar>;
   using In = ek::StridedMap<const Scalar>;
   using Out = ek::StridedMap<Scalar>;
@@ -45,6 +46,17 @@ class AnyLayer {
   }
   void backward_parameters(const Matrix& x, const Matrix& dy, ek::Accumulate accumulate = ek::Accumulate::no) {
     held_->backward_parameters(in(x), in(dy), accumulate);
+  }
+  void forward(const In& x, Out y, ek::Mode mode) { held_->forward(x, y, mode); }
+  void backward(const In& x, const In& dy, Out dx, ek::Accumulate accumulate = ek::Accumulate::no) {
+    held_->backward(x, dy, dx, accumulate);
+  }
+  void backward_parameters(const In& x, const In& dy, ek::Accumulate accumulate) {
+    held_->backward_parameters(x, dy, accumulate);
+  }
+  void infer(const In& x, Out y, ek::Workspace<Scalar>& workspace) const { held_->infer(x, y, workspace); }
+  void check_input(Index rows, Index columns, ek::Mode mode, const char* function) const {
+    held_->check_input(rows, columns, mode, function);
   }
   const Matrix& forward(const Matrix& x, ek::Mode mode) { return held_->forward(x, mode); }
   const Matrix& backward(const Matrix& dy, ek::Accumulate accumulate = ek::Accumulate::no) {
@@ -95,6 +107,7 @@ class AnyLayer {
     virtual void infer(const In& x, Out y, ek::Workspace<Scalar>& workspace) const = 0;
     virtual Matrix infer(const Matrix& x) const = 0;
     virtual Index output_features(Index features) const = 0;
+    virtual void check_input(Index rows, Index columns, ek::Mode mode, const char* function) const = 0;
     virtual ek::Parameters<Scalar> parameters() = 0;
     virtual ek::Buffers<Scalar> buffers() = 0;
     virtual std::string name() const = 0;
@@ -120,6 +133,9 @@ class AnyLayer {
     void infer(const In& x, Out y, ek::Workspace<Scalar>& workspace) const override { layer.infer(x, y, workspace); }
     Matrix infer(const Matrix& x) const override { return layer.infer(x); }
     Index output_features(Index features) const override { return layer.output_features(features); }
+    void check_input(Index rows, Index columns, ek::Mode mode, const char* function) const override {
+      layer.check_input(rows, columns, mode, function);
+    }
     ek::Parameters<Scalar> parameters() override {
       if constexpr (requires { layer.parameters(); })
         return layer.parameters();
