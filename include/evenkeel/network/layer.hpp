@@ -35,6 +35,8 @@ namespace evenkeel {
 ///     takes_sparse_input                        a static bool, true: as a first layer its calls also take x as a SparseView
 ///     name                                      a static string for messages and the summary
 ///     cast<U>() const                           the same layer in another scalar type, state included
+///
+/// Whether a layer keeps all this, check_contract and check_gradients tell (checking/).
 template <class L>
 concept Layer = std::copyable<L> && requires {
   typename L::Scalar;
