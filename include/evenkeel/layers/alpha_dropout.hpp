@@ -32,8 +32,8 @@ class AlphaDropout final : public DropoutBase<AlphaDropout<Scalar_>, Scalar_> {
 
   template <Real U>
   AlphaDropout<U> cast() const {
-    AlphaDropout<U> result(this->p(), {this->seed()});
-    result.take_place_of(*this);
+    AlphaDropout<U> result(this->p());
+    static_cast<detail::MaskSource&>(result) = *this;
     return result;
   }
 

@@ -30,8 +30,8 @@ class Dropout final : public DropoutBase<Dropout<Scalar_>, Scalar_> {
 
   template <Real U>
   Dropout<U> cast() const {
-    Dropout<U> result(this->p(), {this->seed()});
-    result.take_place_of(*this);
+    Dropout<U> result(this->p());
+    static_cast<detail::MaskSource&>(result) = *this;
     return result;
   }
 
@@ -43,10 +43,10 @@ class Dropout final : public DropoutBase<Dropout<Scalar_>, Scalar_> {
   friend class Dropout;
 
   void drop_forward(View<const Scalar> x, View<Scalar> y) {
-    kernels::dropout_forward(x, this->key(), this->mean_scale(), y, mask_.room(x, y));
+    kernels::dropout_forward(x, this->key(), this->template scale<Scalar>(), y, mask_.room(x, y));
   }
   void drop_backward(View<const Scalar> dy, View<Scalar> dx) {
-    mask_.backward(dy, this->key(), this->mean_scale(), dx);
+    mask_.backward(dy, this->key(), this->template scale<Scalar>(), dx);
   }
 
   detail::KeptMask<Scalar> mask_;  // of the last forward

@@ -1,14 +1,11 @@
 #pragma once
 
-#include <cmath>    // llround
-#include <cstdint>  // uint32_t, uint64_t
-#include <string_view>
+#include <cstdint>  // uint64_t
 
-#include "evenkeel/core/buffer.hpp"        // Buffer
-#include "evenkeel/core/check.hpp"         // fraction
-#include "evenkeel/core/random.hpp"        // stream_of
-#include "evenkeel/kernels/dropout.hpp"    // the arithmetic
-#include "evenkeel/layers/layer_base.hpp"  // LayerBase
+#include "evenkeel/core/buffer.hpp"         // Buffer
+#include "evenkeel/kernels/dropout.hpp"     // the arithmetic
+#include "evenkeel/layers/layer_base.hpp"   // LayerBase
+#include "evenkeel/layers/mask_source.hpp"  // MaskSource
 
 namespace evenkeel {
 
@@ -27,87 +24,32 @@ struct DropoutOptions {
 ///         stream_of(path), the layer's path in the outermost network, and 0 outside any. p stands for a threshold
 ///         T = round(65536 p), at least 1 if p > 0 and at most 65535 if p < 1.
 template <class Derived, Real Scalar_>
-class DropoutBase : public LayerBase<Derived, Scalar_> {
+class DropoutBase : public LayerBase<Derived, Scalar_>, public detail::MaskSource {
  public:
   using Scalar = Scalar_;
 
-  double p() const { return p_; }
-
-  /// The number of forward calls that drew a mask: the number that the next one will use.
-  std::uint32_t calls() const { return next_call_; }
-  std::uint64_t seed() const { return seed_; }
-
-  /// Starts a new sequence of masks.
-  void reseed(std::uint64_t seed) {
-    seed_ = seed;
-    next_call_ = 0;
-  }
-  /// Makes the next mask that of call number `call`, counted from 0. Throws std::invalid_argument for 2^32 - 1, which is
-  /// no call's number.
-  void replay(std::uint32_t call) {
-    if (call > last_call)
-      EVENKEEL_THROW(std::invalid_argument, Derived::name, "::replay: expected call <= ", last_call, ", got ", call);
-    next_call_ = call;
-  }
-  /// Called by the outermost network with the layer's path in it.
-  void set_stream(std::string_view path) { stream_ = stream_of(path); }
+  double p() const { return this->probability(); }
 
  protected:
-  static constexpr std::uint32_t everything = 65536;
-
-  DropoutBase(double p, DropoutOptions options)
-      : p_{detail::fraction(p, Derived::name, "p")}, threshold_{threshold_of(p_)}, seed_{options.seed} {}
-
-  /// Of the last forward's mask.
-  const kernels::MaskKey& key() const { return key_; }
-
-  std::uint32_t threshold() const { return threshold_; }
-
-  /// What keeps the mean: the inverse of the share that is kept; 0 where nothing is.
-  Scalar mean_scale() const {
-    return threshold_ == everything ? Scalar(0)
-                                    : static_cast<Scalar>(65536.0 / static_cast<double>(everything - threshold_));
-  }
-
-  /// The place in the network and the next mask, from the same layer in another scalar type.
-  template <class Other>
-  void take_place_of(const Other& other) {
-    stream_ = other.stream_;
-    next_call_ = other.next_call_;
-  }
+  DropoutBase(double p, DropoutOptions options) : MaskSource(p, options.seed, Derived::name, "p") {}
 
  private:
   friend LayerBase<Derived, Scalar>;
-  template <class, Real>
-  friend class DropoutBase;
-
-  static constexpr std::uint32_t last_call = 0xFFFFFFFE;  // the next is RandomStream's
 
   static constexpr bool needs_input() { return false; }
-
-  static std::uint32_t threshold_of(double p) {
-    if (!(p > 0)) return 0;
-    if (!(p < 1)) return everything;
-    const auto rounded = static_cast<std::uint32_t>(std::llround(everything * p));
-    return rounded < 1 ? 1 : rounded > everything - 1 ? everything - 1 : rounded;
-  }
 
   Derived& self() { return static_cast<Derived&>(*this); }
 
   void run_forward(View<const Scalar> x, View<Scalar> y, Mode mode) {
-    masked_ = mode.draws_masks() && threshold_ > 0;
-    if (mode.draws_masks()) {
-      key_ = {seed_, next_call_, stream_, threshold_};
-      next_call_ = next_call_ >= last_call ? 0 : next_call_ + 1;
-    }
-    if (masked_)
+    this->begin_call(mode);
+    if (this->masked())
       self().drop_forward(x, y);
     else
       copy(x, y);
   }
   void run_backward(View<const Scalar>, View<const Scalar> dy, View<Scalar> dx, Accumulate) {
     if (dx.data == nullptr) return;
-    if (masked_)
+    if (this->masked())
       self().drop_backward(dy, dx);
     else
       copy(dy, dx);
@@ -117,14 +59,6 @@ class DropoutBase : public LayerBase<Derived, Scalar_> {
   static void copy(View<const Scalar> x, View<Scalar> y) {
     if (x.data != y.data) as_map(y) = as_map(x);
   }
-
-  double p_;                     // in [0, 1]
-  std::uint32_t threshold_;      // a 16-bit random number below it drops
-  std::uint64_t seed_;           // the key
-  std::uint32_t stream_ = 0;     // which layer of the network
-  std::uint32_t next_call_ = 0;  // the number of the next mask
-  bool masked_ = false;          // whether the last forward dropped anything
-  kernels::MaskKey key_{};       // of its mask
 };
 
 namespace detail {

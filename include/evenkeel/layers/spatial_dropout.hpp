@@ -42,8 +42,8 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
 
   template <Real U>
   SpatialDropout<U> cast() const {
-    SpatialDropout<U> result(this->p(), channels_, positions_, {this->seed()});
-    result.take_place_of(*this);
+    SpatialDropout<U> result(this->p(), channels_, positions_);
+    static_cast<detail::MaskSource&>(result) = *this;
     return result;
   }
 
@@ -60,7 +60,7 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
 
   void drop_forward(View<const Scalar> x, View<Scalar> y) {
     const View<Scalar> factors = factors_.matrix(x.rows, channels_);
-    kernels::draw_channel_factors(this->key(), this->mean_scale(), factors);
+    kernels::draw_channel_factors(this->key(), this->template scale<Scalar>(), factors);
     kernels::spatial_dropout<Scalar>(x, factors, positions_, y);
   }
   void drop_backward(View<const Scalar> dy, View<Scalar> dx) {
