@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <type_traits>
+#include <utility>  // as_const
 #include <vector>
 
 #include "catch.hpp"
@@ -494,4 +495,21 @@ TEST_CASE("The whole 64-bit seed counts", "[dropout]") {
   const std::string low = next_mask(layer, 2, 40);
   layer.reseed(std::uint64_t{1} << 32 | 1);
   CHECK(next_mask(layer, 2, 40) != low);
+}
+
+TEST_CASE("Dropout's training state is where its masks are, and takes another layer there", "[dropout]") {
+  ek::Dropout<float> layer(0.5, {.seed = ~std::uint64_t{0}});
+  next_mask(layer, 2, 40);
+  next_mask(layer, 2, 40);
+  ek::Dropout<float> other(0.5);
+  const ek::ConstTrainingState from = std::as_const(layer).training_state();
+  const ek::TrainingState to = other.training_state();
+  REQUIRE(from.size() == 2);
+  CHECK(from[0].name == "seed");
+  CHECK(from[0].values[0] == ~std::uint64_t{0});
+  CHECK(from[1].name == "call");
+  CHECK(from[1].values[0] == 2);
+  CHECK(from[1].most == 0xFFFFFFFE);
+  for (std::size_t i = 0; i < 2; ++i) to[i].values[0] = from[i].values[0];
+  CHECK(next_mask(other, 2, 40) == next_mask(layer, 2, 40));
 }

@@ -1,7 +1,8 @@
 #pragma once
 
-#include <cstdint>      // int64_t
-#include <memory>       // construct_at, destroy_at
+#include <cstdint>  // int64_t
+#include <memory>   // construct_at, destroy_at
+#include <span>
 #include <string>       // names
 #include <type_traits>  // is_const_v
 #include <utility>      // move
@@ -87,6 +88,16 @@ struct BufferView {
   Count* count;
 };
 
+/// Whole numbers, beside parameters and buffers, that a layer's next training forward depends on: where its random numbers
+/// are. With all three a copy goes on with the same bits. What is written here is not checked. Number is const where the
+/// layer is.
+template <typename Number>
+struct StateView {
+  std::string name;          ///< With the path in front inside a network: "3.call".
+  std::span<Number> values;  ///< Of std::uint64_t.
+  std::uint64_t most;        ///< That one of them may be.
+};
+
 /// The view of a parameter that a layer of one's own keeps in two Eigen matrices of the same shape, const or not.
 template <class M>
 auto parameter_view(std::string name, M& value, M& gradient, ParameterKind kind) {
@@ -100,6 +111,8 @@ template <typename Scalar>
 using Parameters = std::vector<ParameterView<Scalar>>;
 template <typename Scalar>
 using Buffers = std::vector<BufferView<Scalar>>;
+using TrainingState = std::vector<StateView<std::uint64_t>>;
+using ConstTrainingState = std::vector<StateView<const std::uint64_t>>;
 
 namespace detail {
 

@@ -2,13 +2,15 @@
 
 #include <cmath>    // llround
 #include <cstdint>  // uint32_t, uint64_t
+#include <limits>   // the most a seed can be
 #include <string_view>
 
-#include "evenkeel/core/check.hpp"    // fraction
-#include "evenkeel/core/error.hpp"    // EVENKEEL_THROW
-#include "evenkeel/core/mode.hpp"     // Mode
-#include "evenkeel/core/random.hpp"   // stream_of
-#include "evenkeel/kernels/mask.hpp"  // MaskKey
+#include "evenkeel/core/check.hpp"      // fraction
+#include "evenkeel/core/error.hpp"      // EVENKEEL_THROW
+#include "evenkeel/core/mode.hpp"       // Mode
+#include "evenkeel/core/parameter.hpp"  // TrainingState
+#include "evenkeel/core/random.hpp"     // stream_of
+#include "evenkeel/kernels/mask.hpp"    // MaskKey
 
 namespace evenkeel::detail {
 
@@ -22,7 +24,7 @@ class MaskSource {
       : layer_{layer}, p_{fraction(p, layer, what)}, threshold_{threshold_of(p_)}, seed_{seed} {}
 
   /// The number of forward calls that drew a mask: the number that the next one will use.
-  std::uint32_t calls() const { return next_call_; }
+  std::uint32_t calls() const { return static_cast<std::uint32_t>(next_call_); }
   std::uint64_t seed() const { return seed_; }
 
   /// Starts a new sequence of masks.
@@ -40,6 +42,12 @@ class MaskSource {
   /// Called by the outermost network with the layer's path in it.
   void set_stream(std::string_view path) { stream_ = stream_of(path); }
 
+  /// Where its random numbers are: seed and calls.
+  TrainingState training_state() { return {{"seed", {&seed_, 1}, any_seed}, {"call", {&next_call_, 1}, last_call}}; }
+  ConstTrainingState training_state() const {
+    return {{"seed", {&seed_, 1}, any_seed}, {"call", {&next_call_, 1}, last_call}};
+  }
+
  protected:
   double probability() const { return p_; }
   std::uint32_t threshold() const { return threshold_; }
@@ -48,7 +56,7 @@ class MaskSource {
   void begin_call(Mode mode) {
     masked_ = mode.draws_masks() && threshold_ > 0;
     if (!mode.draws_masks()) return;
-    key_ = {seed_, next_call_, stream_, threshold_};
+    key_ = {seed_, calls(), stream_, threshold_};
     next_call_ = next_call_ >= last_call ? 0 : next_call_ + 1;
   }
   /// Whether the last forward dropped anything, by which mask, and what it multiplied the rest by.
@@ -63,6 +71,7 @@ class MaskSource {
  private:
   static constexpr std::uint32_t everything = 65536;
   static constexpr std::uint32_t last_call = 0xFFFFFFFE;  // the next is RandomStream's
+  static constexpr std::uint64_t any_seed = (std::numeric_limits<std::uint64_t>::max)();
 
   static std::uint32_t threshold_of(double p) {
     if (!(p > 0)) return 0;
@@ -76,7 +85,7 @@ class MaskSource {
   std::uint32_t threshold_;      // a 16-bit random number below it drops
   std::uint64_t seed_;           // the key
   std::uint32_t stream_ = 0;     // which layer of the network
-  std::uint32_t next_call_ = 0;  // the number of the next mask
+  std::uint64_t next_call_ = 0;  // the number of the next mask, at most last_call
   bool masked_ = false;          // whether the last forward dropped anything
   kernels::MaskKey key_{};       // of its mask
 };
