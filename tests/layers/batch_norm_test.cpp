@@ -546,3 +546,19 @@ TEST_CASE("A channel's positions are neighbours in a row", "[batch_norm]") {
   CHECK(compare::same_bits(layer.running_mean(), Matrix{{0, 1}}));
   CHECK(compare::same_bits(layer.running_variance(), Matrix{{0, 0}}));
 }
+
+TEST_CASE("BatchNorm's training state is what the plain average has not counted", "[batch_norm]") {
+  ek::BatchNorm<double> layer(2, {.momentum = std::nullopt});
+  Matrix x = values::random<double>(4, 2, 1);
+  x(0, 1) = not_a_number;
+  layer.forward(x, ek::Mode::train);
+  const ek::TrainingState state = layer.training_state();
+  REQUIRE(state.size() == 1);
+  CHECK(state[0].name == "non_finite");
+  REQUIRE(state[0].values.size() == 2);
+  CHECK(state[0].values[0] == 0);
+  CHECK(state[0].values[1] == 1);
+  state[0].values[1] = 0;
+  CHECK(layer.non_finite_statistics() == 0);
+  CHECK(ek::BatchNorm<double>(2, {.track_running_statistics = false}).training_state().empty());
+}

@@ -1,7 +1,8 @@
 #pragma once
 
 #include <cstddef>  // size_t
-#include <cstdint>  // int64_t
+#include <cstdint>  // int64_t, uint64_t
+#include <limits>   // the most a counter can be
 #include <optional>
 #include <vector>
 
@@ -58,7 +59,7 @@ class RunningStatisticsBase {
   /// Training batches since the start or the last reset.
   std::int64_t batches_tracked() const { return now_.batches; }
   /// How often a channel's statistics were NaN or infinite in training and were not taken into the running ones.
-  std::int64_t non_finite_statistics() const { return now_.non_finite.sum(); }
+  std::int64_t non_finite_statistics() const { return static_cast<std::int64_t>(now_.non_finite.sum()); }
 
   /// The statistics become what the batches prepared since the last commit make of them. With none prepared, nothing happens.
   void commit_statistics() {
@@ -105,6 +106,10 @@ class RunningStatisticsBase {
   /// None where no statistics are tracked.
   Buffers<Scalar_> buffers() { return buffer_views<Scalar_>(*this); }
   Buffers<const Scalar_> buffers() const { return buffer_views<const Scalar_>(*this); }
+  /// How often each channel's statistics were not finite, which the plain average leaves out of its count. None where no
+  /// statistics are tracked.
+  TrainingState training_state() { return training_state_views<TrainingState>(*this); }
+  ConstTrainingState training_state() const { return training_state_views<ConstTrainingState>(*this); }
 
  protected:
   using Sum = Wide<Scalar_>;
@@ -182,7 +187,7 @@ class RunningStatisticsBase {
  private:
   template <Real>
   friend class RunningStatisticsBase;
-  using Counts = Eigen::Array<std::int64_t, 1, Eigen::Dynamic, Eigen::RowMajor>;
+  using Counts = Eigen::Array<std::uint64_t, 1, Eigen::Dynamic, Eigen::RowMajor>;
 
   struct State {
     Vector mean;               // (1, channels), finite unless accepted otherwise
@@ -210,7 +215,8 @@ class RunningStatisticsBase {
     for (Index c = 0; c < channels_; ++c) {
       const BatchStatistics batch = of(c);
       if (!enters(batch, c, state)) continue;
-      const auto taken = static_cast<double>(state.batches - (keeps_last_good() ? state.non_finite[c] : 0));
+      const auto left_out = keeps_last_good() ? static_cast<std::int64_t>(state.non_finite[c]) : 0;
+      const auto taken = static_cast<double>(state.batches - left_out);
       const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken);
       const auto move = [m](Scalar_& running, Sum of_batch) {
         running = static_cast<Scalar_>((1 - m) * static_cast<Sum>(running) + m * of_batch);
@@ -274,6 +280,13 @@ class RunningStatisticsBase {
     return {{"running_mean", map(self.now_.mean)},
             {"running_var", map(self.now_.variance)},
             {"num_batches_tracked", as_map(View<S>{}), &self.now_.batches}};
+  }
+
+  template <class Views, class Self>
+  static Views training_state_views(Self& self) {
+    constexpr std::uint64_t most = (std::numeric_limits<std::int64_t>::max)();
+    if (!self.tracking_.on) return {};
+    return {{"non_finite", {self.now_.non_finite.data(), static_cast<std::size_t>(self.channels_)}, most}};
   }
 
   template <class V>
