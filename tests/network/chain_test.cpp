@@ -370,3 +370,18 @@ TEST_CASE("NaN in one example stays in it through a network in eval mode", "[cha
   CHECK(same_bits(y.topRows(4), clean.topRows(4)));
   CHECK(same_bits(y.bottomRows(4), clean.bottomRows(4)));
 }
+
+TEST_CASE("A network's training state is that of its layers, named by their places", "[chain]") {
+  auto net = ek::sequential(make_net());
+  net.forward(x, ek::Mode::train);
+  const ek::ConstTrainingState state = std::as_const(net).training_state();
+  REQUIRE(state.size() == 3);
+  CHECK(state[0].name == "0.1.non_finite");
+  CHECK(state[0].values.size() == 6);
+  CHECK(state[1].name == "0.3.seed");
+  CHECK(state[1].values[0] == 7);
+  CHECK(state[2].name == "0.3.call");
+  CHECK(state[2].values[0] == 1);
+  net.training_state()[2].values[0] = 5;
+  CHECK(net.layer<0>().layer<3>().calls() == 5);
+}

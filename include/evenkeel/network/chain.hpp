@@ -35,6 +35,10 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   Buffers<Scalar> buffers() { return collect_buffers<Buffers<Scalar>>(self()); }
   Buffers<const Scalar> buffers() const { return collect_buffers<Buffers<const Scalar>>(self()); }
 
+  /// What else the next training forward depends on, named likewise.
+  TrainingState training_state() { return collect_training_state<TrainingState>(self()); }
+  ConstTrainingState training_state() const { return collect_training_state<ConstTrainingState>(self()); }
+
   Index output_features(Index features) const {
     each(self(), [&](const auto& layer, Index) { features = layer.output_features(features); });
     return features;
@@ -162,6 +166,15 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
     Views all;
     each(self, [&](auto& layer, Index i) {
       if constexpr (requires { layer.buffers(); }) append(all, layer.buffers(), i);
+    });
+    return all;
+  }
+
+  template <class Views, class Self>
+  static Views collect_training_state(Self& self) {
+    Views all;
+    each(self, [&](auto& layer, Index i) {
+      if constexpr (requires { layer.training_state(); }) append(all, layer.training_state(), i);
     });
     return all;
   }

@@ -29,6 +29,7 @@ namespace evenkeel {
 ///                                               parameter_view
 ///     buffers(), buffers() const                the same of BufferView
 ///     commit_statistics(), discard_statistics()   let move, or forget, what Mode::train_prepared has prepared
+///     training_state(), training_state() const  a TrainingState, a ConstTrainingState: numbers that a checkpoint keeps
 ///     set_stream(path)                          told its place in the outermost network, for random numbers
 ///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
 ///     input_features() const                    checked against the layer before when a network is made
