@@ -136,3 +136,30 @@ TEST_CASE("Batches says what is out of bounds", "[batches]") {
         "Batches::begin_epoch: expected epoch in [0, 4294967295], got 4294967296");
   CHECK(batches.epoch() == 0);
 }
+
+TEST_CASE("Batches goes on at any batch as if those before had been taken", "[batches]") {
+  ek::Batches straight(10, 4, {.seed = 5});
+  for (std::int64_t taken = 0; taken < 8; ++taken) {
+    CHECK(straight.taken() == taken);
+    ek::Batches resumed(10, 4, {.seed = 5});
+    resumed.skip_to(taken);
+    CHECK(resumed.taken() == taken);
+    ek::Batches same = straight;
+    for (int i = 0; i < 4; ++i) CHECK(copy(resumed.next()) == copy(same.next()));
+    straight.next();
+  }
+  straight.begin_epoch(2);
+  CHECK(straight.taken() == 6);
+}
+
+TEST_CASE("Batches cannot be taken to where it never is", "[batches]") {
+  ek::Batches batches(10, 4);
+  CHECK(batches.most_taken() == 3 * (std::int64_t{1} << 32) - 1);
+  batches.skip_to(batches.most_taken());
+  CHECK(batches.taken() == batches.most_taken());
+  CHECK(thrown<std::invalid_argument>([&] { batches.skip_to(batches.most_taken() + 1); }) ==
+        "Batches::skip_to: expected taken in [0, 12884901887], got 12884901888");
+  CHECK(thrown<std::invalid_argument>([&] { batches.skip_to(-1); }) ==
+        "Batches::skip_to: expected taken in [0, 12884901887], got -1");
+  CHECK(batches.taken() == batches.most_taken());
+}

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "catch.hpp"
@@ -229,4 +230,33 @@ TEST_CASE("fit with BatchNorm needs drop_last where the last batch has one examp
                     Catch::Matchers::ContainsSubstring("drop an incomplete last one"));
   CHECK(ek::fit(net, loss, optimizer, nine, labels, {.steps = 9, .batch_size = 4, .drop_last = true}) == 9);
   for (const auto& buffer : net.buffers()) CHECK(buffer.value.allFinite());
+}
+
+TEST_CASE("fit goes on after a stop to the same bits", "[fit]") {
+  ek::FitOptions options{.steps = 20, .batch_size = 8, .seed = 5, .schedule = [](ek::Index step) {
+                           return 1.0 / static_cast<double>(1 + step);
+                         }};
+  const ek::Mlp<double> straight = fitted(options);
+
+  ek::Mlp<double> net = small_net();
+  ek::SoftmaxCrossEntropy<double> loss;
+  ek::AdamW<double> optimizer(net, {.learning_rate = 1e-2});
+  const auto labels = inside();
+  const auto stop = [](const ek::FitStep& step) { return step.step < 8; };
+  CHECK(ek::fit(net, loss, optimizer, x, labels, options, stop) == 9);  // in the middle of an epoch
+  options.first_step = optimizer.steps();
+  std::vector<ek::Index> steps;
+  CHECK(ek::fit(net, loss, optimizer, x, labels, options,
+                [&](const ek::FitStep& step) { steps.push_back(step.step); }) == 11);
+  CHECK(steps.front() == 9);
+  CHECK(steps.back() == 19);
+  CHECK(compare::same_values(net, straight));
+
+  options.first_step = 20;
+  CHECK(ek::fit(net, loss, optimizer, x, labels, options) == 0);
+  for (const ek::Index wrong : {-1, 21}) {
+    options.first_step = wrong;
+    CHECK_THROWS_WITH(ek::fit(net, loss, optimizer, x, labels, options),
+                      "fit: expected first_step in [0, 20], got " + std::to_string(wrong));
+  }
 }

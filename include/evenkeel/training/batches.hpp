@@ -49,6 +49,18 @@ class Batches {
   Index per_epoch() const { return per_epoch_; }
   std::int64_t epoch() const { return epoch_; }
 
+  /// How many batches next() has given since the first of epoch 0, the epochs before the present one counted whole.
+  std::int64_t taken() const { return epoch_ * per_epoch_ + next_; }
+  std::int64_t most_taken() const { return most * per_epoch_ + (per_epoch_ - 1); }
+  /// Goes on as if next() had given so many: a stopped run at the batch where it stopped. Throws std::invalid_argument
+  /// unless 0 <= taken <= most_taken().
+  void skip_to(std::int64_t taken) {
+    if (taken < 0 || taken > most_taken())
+      EVENKEEL_THROW(std::invalid_argument, "Batches::skip_to: expected taken in [0, ", most_taken(), "], got ", taken);
+    begin_epoch(taken / per_epoch_);
+    next_ = taken % per_epoch_;
+  }
+
   /// Puts the examples into this epoch's order; next() goes on with its first batch. Throws std::invalid_argument unless
   /// 0 <= epoch < 2^32.
   void begin_epoch(std::int64_t epoch) {

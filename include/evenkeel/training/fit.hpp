@@ -21,18 +21,20 @@
 namespace evenkeel {
 
 struct FitOptions {
-  Index steps = 1000;      ///< Updates of the parameters, >= 1.
+  Index steps = 1000;      ///< Updates of the parameters, >= 1, those before first_step counted.
   Index batch_size = 32;   ///< Examples a step, >= 1; the last batch of an epoch may be smaller.
   std::uint64_t seed = 0;  ///< Of the order of the examples; see Batches.
   bool drop_last =
       false;  ///< Leave out an epoch's last batch where it would be smaller: BatchNorm cannot take one of one.
   std::function<double(Index)> schedule = nullptr;  ///< Factor on the learning rate at update 0, 1, ...; none: 1.
   std::optional<double> clip_norm = std::nullopt;   ///< The largest norm of all gradients together; none: no clipping.
+  Index first_step =
+      0;  ///< In [0, steps]; of a run that goes on: the steps made before, optimizer.steps() of a checkpoint.
 };
 
 /// What happened in one step of fit, given to its callback.
 struct FitStep {
-  Index step;            ///< 0, 1, ...
+  Index step;            ///< first_step, first_step + 1, ...
   double loss;           ///< Of this batch, before the update.
   double gradient_norm;  ///< Before clipping; 0 without clipping, where it is not computed.
 };
@@ -121,6 +123,9 @@ class InputBatch<Scalar, X> {
 ///
 ///     ek::fit(net, cross_entropy, optimizer, x, labels, {.steps = 3000, .batch_size = 16, .seed = 1});
 ///
+/// A run that stopped after `first_step` steps, and goes on with the network's and optimizer's state of then, gives the same
+/// bits as one without a stop.
+///
 /// Shapes  x: (examples, features), dense, or sparse where the network's first layer takes that (stored by columns it is
 ///         copied once). targets: a label for each example, or a matrix with a row for each.
 /// `callback`, given a FitStep after each step, may return false to stop. Returns the number of steps made. Throws
@@ -138,12 +143,16 @@ Index fit(Network& network, Loss& loss, Optimizer& optimizer, const X& x, const 
   if (target_batch.count() != x.rows())
     EVENKEEL_THROW(ShapeError, "fit: expected one target for each of ", x.rows(), " examples, got ",
                    target_batch.count());
+  if (options.first_step < 0 || options.first_step > options.steps)
+    EVENKEEL_THROW(std::invalid_argument, "fit: expected first_step in [0, ", options.steps, "], got ",
+                   options.first_step);
   Batches batches(x.rows(), options.batch_size, {.seed = options.seed, .drop_last = options.drop_last});
+  batches.skip_to(options.first_step);
   auto parameters = network.parameters();
   if (options.clip_norm) clip_gradient_norm(Parameters<Scalar>{}, *options.clip_norm);  // checks the bound
   detail::InputBatch<Scalar, X> input_batch(x, options.batch_size);
 
-  for (Index step = 0; step < options.steps; ++step) {
+  for (Index step = options.first_step; step < options.steps; ++step) {
     const std::span<const Index> examples = batches.next();
     const auto& input = input_batch.take(examples);
     const auto& result = loss(network.forward(input, Mode::train), target_batch.take(examples));
@@ -154,10 +163,10 @@ Index fit(Network& network, Loss& loss, Optimizer& optimizer, const X& x, const 
     if constexpr (std::is_void_v<decltype(callback(report))>) {
       callback(report);
     } else {
-      if (!static_cast<bool>(callback(report))) return step + 1;
+      if (!static_cast<bool>(callback(report))) return step + 1 - options.first_step;
     }
   }
-  return options.steps;
+  return options.steps - options.first_step;
 }
 
 template <class Network, class Loss, class Optimizer, class X, class Targets>
