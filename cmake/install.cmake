@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 # Nothing here depends on the machine: share/, and a version file that asks for no pointer size.
 set(package_dir ${CMAKE_INSTALL_DATADIR}/cmake/evenkeel)
 
-install(TARGETS evenkeel EXPORT evenkeelTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+install(TARGETS evenkeel evenkeel_safetensors EXPORT evenkeelTargets FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(EXPORT evenkeelTargets NAMESPACE evenkeel:: DESTINATION ${package_dir})
 
 configure_package_config_file(cmake/evenkeelConfig.cmake.in ${PROJECT_BINARY_DIR}/evenkeelConfig.cmake

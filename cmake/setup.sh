@@ -15,8 +15,8 @@ usage() { sed -n '4,5s/^# *//p' "$0" >&2; exit 2; }
 [ $# -eq 1 ] || usage
 goal=$1
 case $goal in
-  demo) tests=OFF libraries='libeigen3-dev libcli11-dev libfmt-dev' ;;
-  test) tests=ON libraries='libeigen3-dev libcli11-dev libfmt-dev catch2' ;;
+  demo) tests=OFF libraries='libeigen3-dev libcli11-dev libfmt-dev nlohmann-json3-dev' ;;
+  test) tests=ON libraries='libeigen3-dev libcli11-dev libfmt-dev nlohmann-json3-dev catch2' ;;
   *) usage ;;
 esac
 
@@ -71,10 +71,10 @@ install_packages() {
 name_packages() {
   cat >&2 <<'TABLE'
 setup: this system's packages have to be installed by hand:
-  Fedora     dnf install gcc-c++ cmake make eigen3-devel cli11-devel fmt-devel catch-devel
-  Arch       pacman -S gcc cmake make eigen cli11 fmt catch2
-  Alpine     apk add g++ cmake make eigen-dev cli11-dev fmt-dev catch2-3
-  Homebrew   brew install cmake eigen cli11 fmt catch2
+  Fedora     dnf install gcc-c++ cmake make eigen3-devel cli11-devel fmt-devel json-devel catch-devel
+  Arch       pacman -S gcc cmake make eigen cli11 fmt nlohmann-json catch2
+  Alpine     apk add g++ cmake make eigen-dev cli11-dev fmt-dev nlohmann-json catch2-3
+  Homebrew   brew install cmake eigen cli11 fmt nlohmann-json catch2
 The last one of each line is only for the tests. Then run this command again.
 TABLE
 }
