@@ -3,11 +3,13 @@
 //   build/release/examples/router
 //   build/release/examples/router --ask "where is my parcel" --ask "the app does not open"
 //   build/release/examples/router --data my_questions.tsv --norm none --dropout 0.5 --decay 3
+//   build/release/examples/router --save router.safetensors; build/release/examples/router --load router.safetensors
 //
 // Trains a multilayer perceptron with a norm and dropout on questions, each a set of words, and prints cross-entropy and
 // accuracy on questions that it has not seen: for one split of the questions, and the means over twenty. With --ask, or
 // with lines on standard input, the network of the one split answers. Some seconds for the 200 questions that come with
-// the program. Nothing is saved.
+// the program. With --save the network of the one split is kept in a file that PyTorch's users read too; --load takes it
+// instead of training.
 
 #include <fmt/core.h>
 #include <poll.h>
@@ -19,15 +21,19 @@
 #include <cmath>
 #include <iostream>
 #include <iterator>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "evenkeel/core/error.hpp"
+#include "evenkeel/io/safetensors.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/summary.hpp"
 #include "evenkeel/training/loss.hpp"
+#include "examples/support/output.hpp"
 #include "examples/support/program.hpp"
 #include "examples/support/questions.hpp"
 #include "examples/support/training.hpp"
@@ -51,6 +57,7 @@ struct Settings {
   int splits = 20;
   unsigned threads = (std::max)(1u, std::thread::hardware_concurrency());
   std::vector<std::string> ask;
+  std::string save, load;
   bool quiet = false;
 };
 
@@ -80,6 +87,33 @@ Router train(const Settings& settings, const Questions& questions, std::uint64_t
                                                      .steps = settings.steps,
                                                      .seed = seed});
   return {std::move(problem), std::move(network)};
+}
+
+/// What a file of weights says of itself: which column is which word, and which output which route.
+ek::TensorMetadata meaning(const Router& router, const Questions& questions) {
+  const auto lines = [](const std::vector<std::string>& names) {
+    std::string text;
+    for (const std::string& name : names) text += name + '\n';
+    return text;
+  };
+  return {{"words", lines(router.problem.vocabulary.words())}, {"routes", lines(questions.routes)}};
+}
+
+/// The network of these settings with weights from a file, which may also come from PyTorch and say nothing of itself.
+Router load(const Settings& settings, const Questions& questions) {
+  examples::Problem<float> problem(questions, settings.seed);
+  ek::Mlp<float> network(problem.sizes(settings.sizes),
+                         {.norm = examples::norms_by_name().at(settings.norm), .dropout = settings.dropout});
+  Router router{std::move(problem), std::move(network)};
+  const ek::SafetensorsFile file(settings.load);
+  ek::load_safetensors(file, router.network);
+  for (const auto& [key, expected] : meaning(router, questions)) {
+    const auto found = file.metadata().find(key);
+    if (found != file.metadata().end() && found->second != expected)
+      throw ek::FormatError(settings.load + ": expected a network for the " + key +
+                            " of this --data and --seed, got one for others");
+  }
+  return router;
 }
 
 Scores score(const Router& router) {
@@ -169,14 +203,24 @@ std::vector<std::string> lines_of_input() {
 int run(const Settings& settings) {
   const Questions questions = examples::read_questions(settings.data);
   const examples::Split split = examples::split(questions, settings.seed);
-  const Router router = train(settings, questions, settings.seed);
+  std::unique_ptr<examples::OutputFile> file;
+  if (!settings.save.empty()) file = std::make_unique<examples::OutputFile>(settings.save);
+  const bool trained = settings.load.empty();
+  const Router router = trained ? train(settings, questions, settings.seed) : load(settings, questions);
+  if (file != nullptr && !examples::interrupted()) {
+    ek::save_safetensors(file->begin(), router.network, {.metadata = meaning(router, questions)});
+    file->keep();
+  }
 
   fmt::print("{} questions, {} routes: {} to train, {} to validate, {} to test; {} words seen in training\n\n",
              questions.all.size(), questions.routes.size(), split.train.size(), split.validation.size(),
              split.test.size(), router.problem.words());
   fmt::print("{}\n", ek::summary(router.network));
-  fmt::print("{} steps of AdamW at rate {}, decay {} on weights only, dropout {}, norm {}, batches of {}\n\n",
-             settings.steps, settings.rate, settings.decay, settings.dropout, settings.norm, settings.batch);
+  if (trained)
+    fmt::print("{} steps of AdamW at rate {}, decay {} on weights only, dropout {}, norm {}, batches of {}\n\n",
+               settings.steps, settings.rate, settings.decay, settings.dropout, settings.norm, settings.batch);
+  else
+    fmt::print("weights from {}\n\n", settings.load);
 
   fmt::print("{:<24} {:>22}   {:>22}\n{:<24} {:>13} {:>8}   {:>13} {:>8}\n", "", "validation", "test", "",
              "cross-entropy", "accuracy", "cross-entropy", "accuracy");
@@ -187,7 +231,7 @@ int run(const Settings& settings) {
   const bool from_input =
       std::find(asked.begin(), asked.end(), "-") != asked.end() || (asked.empty() && input_is_waiting());
   asked.erase(std::remove(asked.begin(), asked.end(), "-"), asked.end());
-  if (asked.empty() && !from_input && settings.splits > 0) {
+  if (asked.empty() && !from_input && settings.splits > 0 && trained) {
     const std::vector<Scores> scores = score_splits(settings, questions);
     const std::string of = examples::interrupted() ? fmt::format(" of {}", settings.splits) : "";
     if (!scores.empty()) print_scores(fmt::format("mean over {}{} splits", scores.size(), of).c_str(), mean(scores));
@@ -243,6 +287,15 @@ int main(int argc, char** argv) {
                  "questions from standard input, a line each")
       ->option_text("TEXT")
       ->allow_extra_args(false);
+  const auto save = app.add_option("--save", settings.save,
+                                   "Write the network of the one split to this file in the safetensors format, under "
+                                   "the names of the torch.nn.Sequential of its layers");
+  save->option_text("FILE");
+  app.add_option("--load", settings.load,
+                 "Take weights from such a file instead of training; give the --data, --seed, --norm, --sizes and "
+                 "--dropout that it was trained with")
+      ->option_text("FILE")
+      ->excludes(save);
   app.add_flag("--quiet", settings.quiet, "No progress line");
   return examples::run_program(app, argc, argv, [&] { return run(settings); });
 }

@@ -175,6 +175,13 @@ class Vocabulary {
 
   ek::Index size() const { return static_cast<ek::Index>(columns_.size()); }
 
+  /// In the order of the columns.
+  std::vector<std::string> words() const {
+    std::vector<std::string> result(columns_.size());
+    for (const auto& [word, column] : columns_) result[static_cast<std::size_t>(column)] = word;
+    return result;
+  }
+
   template <class Row>
   void fill(std::string_view text, Row&& row) const {
     row.setZero();

@@ -97,6 +97,42 @@ TEST_CASE("router answers questions from the command line and from standard inpu
   CHECK(contains(piped.output, "second question\n"));
 }
 
+TEST_CASE("router saves its network and loads it instead of training", "[programs]") {
+  const programs::Folder folder;
+  const std::string file = folder / "router.safetensors";
+  const std::string options = " --norm layer --ask 'where is my parcel'";
+  const Run saved = run("router --steps 100 --save " + file + options);
+  CHECK(saved.exit_code == 0);
+  const Run loaded = run("router --steps 1 --load " + file + options);
+  CHECK(loaded.exit_code == 0);
+  CHECK(contains(loaded.output, "weights from " + file));
+  const auto results = [](const Run& result) { return result.output.substr(result.output.find("split 0")); };
+  CHECK(results(loaded) == results(saved));
+  CHECK_FALSE(contains(run("router --norm layer --load " + file).output, "mean over"));
+  CHECK(folder.files() == 1);
+
+  const auto refused = [&](const std::string& more) {
+    const Run result = run("router --load " + file + more);
+    CHECK(result.exit_code == 2);
+    return result.output;
+  };
+  CHECK(contains(refused(" --norm layer --sizes 64 32"), "tensor \"4.weight\": expected shape (32, 64), got (64, 64)"));
+  CHECK(contains(refused(" --norm none"), "missing:"));
+  CHECK(contains(refused(" --norm layer --seed 1"), "tensor \"0.weight\": expected shape (64, "));
+  CHECK(contains(refused(" --norm layer --save " + file), "--load"));
+
+  // As many words and routes, but others.
+  const auto questions = [&](const std::string& name, const std::string& word) {
+    std::ofstream data(folder / name);
+    for (int i = 0; i < 5; ++i) data << "a\t" << word << " of one kind\nb\tand the other\n";
+    return " --steps 10 --norm none --batch 2 --data " + folder / name;
+  };
+  CHECK(run("router --save " + file + questions("first.tsv", "question")).exit_code == 0);
+  CHECK(contains(refused(questions("second.tsv", "answer")),
+                 "expected a network for the words of this --data and --seed, got one for others"));
+  CHECK(contains(run("router --save " + folder / "missing/file").output, "expected a file that can be written"));
+}
+
 TEST_CASE("router refuses bad files and options in one line, with exit code 2", "[programs]") {
   const auto folder = std::filesystem::temp_directory_path();
   const auto file = folder / "evenkeel_programs_test.tsv";
