@@ -250,6 +250,14 @@ TEST_CASE("A load that fails at the last tensor has written none", "[safetensors
   check(f32("1.running_mean", {2}, {0, not_a_number}), "finite statistics, got nan");
 }
 
+TEST_CASE("Statistics that were prepared before a load do not undo it", "[safetensors]") {
+  auto net = three_layers();
+  net.forward(values::random<float>(4, 2, 1), ek::Mode::train_prepared);
+  ek::load_safetensors(file_of(three_layers_file()), net);
+  net.layer<1>().commit_statistics();
+  CHECK(net.layer<1>().running_mean() == Eigen::RowVector2f(11, 12));
+}
+
 TEST_CASE("NaN and infinity are read as parameters", "[safetensors]") {
   ek::LayerNorm<float> norm(2, {.weight = false});
   constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -88,6 +88,7 @@ Slots<Scalar> checkpoint_slots(Network& network, Parts& parts) {
 /// Names   "model." before the network's, so that load_safetensors(path, net, {.prefix = "model."}) reads the weights alone;
 ///         "training.3.seed", "training.3.call" of a dropout, "training.1.non_finite" of a BatchNorm; "optimizer.step",
 ///         "optimizer.0.weight.exp_avg"; "batches.taken".
+/// Statistics that are prepared and not committed are not kept, neither here nor by a load.
 /// Options are not kept: load into objects that were made with the same ones. A long double is rounded to F64.
 /// Throws what save_safetensors throws.
 template <class Network, class... Parts>
@@ -104,6 +105,7 @@ void load_checkpoint(const SafetensorsFile& file, Network& network, Parts&... pa
   std::tuple kept{detail::checkpoint_part(parts)...};
   const auto slots = detail::checkpoint_slots<typename Network::Scalar>(network, kept);
   detail::load_into(slots, file.tensors(), file.source(), "", true, "load_checkpoint");
+  detail::discard_prepared(network);
   std::apply([&](const auto&... part) { (part.give_to(parts), ...); }, kept);
 }
 template <class Network, class... Parts>

@@ -85,7 +85,10 @@ template <class Network>
 LoadedKeys load_safetensors(const SafetensorsFile& file, Network& network, const LoadOptions& options = {}) {
   detail::Slots<typename Network::Scalar> slots;
   detail::add_network(slots, network, options.prefix);
-  return detail::load_into(slots, file.tensors(), file.source(), options.prefix, options.strict, "load_safetensors");
+  LoadedKeys keys =
+      detail::load_into(slots, file.tensors(), file.source(), options.prefix, options.strict, "load_safetensors");
+  detail::discard_prepared(network);
+  return keys;
 }
 template <class Network>
 LoadedKeys load_safetensors(const std::filesystem::path& path, Network& network, const LoadOptions& options = {}) {

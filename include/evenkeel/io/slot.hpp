@@ -102,6 +102,12 @@ void add_training_state(Slots<Scalar>& slots, Network& network, const std::strin
           {.key = prefix + state.name, .shape = {state.values.size()}, .whole = state.values, .most = state.most});
 }
 
+/// Forgets running statistics that were prepared before a load: committed after it they would undo it.
+template <class Network>
+void discard_prepared(Network& network) {
+  if constexpr (requires { network.discard_statistics(); }) network.discard_statistics();
+}
+
 /// Throws std::invalid_argument where two slots have one key.
 template <typename Scalar>
 void check_distinct(const Slots<Scalar>& slots, const char* place) {
