@@ -6,6 +6,7 @@
 #include "evenkeel/kernels/column_moments.hpp"
 #include "evenkeel/kernels/dropout.hpp"
 #include "evenkeel/kernels/product.hpp"
+#include "evenkeel/kernels/residual_norm.hpp"
 #include "evenkeel/kernels/row_norm.hpp"
 #include "evenkeel/kernels/spatial_dropout.hpp"
 
@@ -31,6 +32,12 @@
   EVENKEEL_KERNEL(prefix, dropout_backward<Scalar>)                                    \
   EVENKEEL_KERNEL(prefix, alpha_dropout_forward<Scalar>)                               \
   EVENKEEL_KERNEL(prefix, spatial_dropout<Scalar>)                                     \
+  EVENKEEL_KERNEL(prefix, residual_forward<Scalar>)                                    \
+  EVENKEEL_KERNEL(prefix, residual_backward<Scalar>)                                   \
+  EVENKEEL_KERNEL(prefix, residual_norm_forward<ByMoments<Scalar>>)                    \
+  EVENKEEL_KERNEL(prefix, residual_norm_backward<ByMoments<Scalar>>)                   \
+  EVENKEEL_KERNEL(prefix, residual_norm_forward<ByRms<Scalar>>)                        \
+  EVENKEEL_KERNEL(prefix, residual_norm_backward<ByRms<Scalar>>)                       \
   EVENKEEL_KERNEL(prefix, multiply<Scalar>)                                            \
   }
 

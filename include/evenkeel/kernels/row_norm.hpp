@@ -114,6 +114,17 @@ struct ChannelAffine {
   }
 };
 
+/// What a layer's norm computes with, for kernels that do its work together with that of its neighbours.
+template <class Norm>
+struct RowNorm {
+  using Scalar = typename Norm::Scalar;
+  Affine<Scalar> affine;
+  double epsilon;
+  typename Norm::Kept* kept = nullptr;  ///< Of each row, from forward to backward; null: nothing is kept.
+  Scalar* dweight = nullptr;            ///< The gradients; may be null.
+  Scalar* dbias = nullptr;
+};
+
 namespace detail {
 
 /// Rows of an array of rows.
@@ -285,6 +296,45 @@ void for_each_block(const RowChunks& chunks, Index chunk, Index rows, const Body
     body(first, (std::min)(rows, chunks.end(chunk) - first));
 }
 
+/// The sums of dweight and dbias over the rows of a chunk: of each feature over some rows in Scalar, then in the wide type; of each
+/// channel in the wide type.
+template <typename Scalar>
+class GradientSums {
+ public:
+  using Sum = Wide<Scalar>;
+  static constexpr Index most_rows = 64;  ///< To be summed in Scalar, before add_up.
+  static constexpr Index numbers(Index scales) { return 4 * scales; }
+
+  GradientSums(Sum* scratch, Index chunk, Index scales)
+      : scales_{scales},
+        total_{scratch + chunk * numbers(scales)},
+        partial_{reinterpret_cast<Scalar*>(total_ + 2 * scales)} {
+    std::fill(total_, total_ + 2 * scales, Sum(0));
+    std::fill(partial_, partial_ + 2 * scales, Scalar(0));
+  }
+  Scalar* weight() const { return partial_; }
+  Scalar* bias() const { return partial_ + scales_; }
+  Sum* weight_total() const { return total_; }
+  Sum* bias_total() const { return total_ + scales_; }
+  void add_up() const {
+    for (Index j = 0; j < 2 * scales_; ++j) {
+      total_[j] += static_cast<Sum>(partial_[j]);
+      partial_[j] = Scalar(0);
+    }
+  }
+  /// Adds up what the chunks have.
+  static void finish(const Sum* scratch, Index chunks, Index scales, Accumulate accumulate, Scalar* dweight,
+                     Scalar* dbias) {
+    add_partial_sums(scratch, chunks, numbers(scales), scales, accumulate, dweight);
+    add_partial_sums(scratch + scales, chunks, numbers(scales), scales, accumulate, dbias);
+  }
+
+ private:
+  Index scales_;
+  Sum* total_;
+  Scalar* partial_;
+};
+
 }  // namespace detail
 
 /// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous.
@@ -324,7 +374,8 @@ template <typename Scalar>
 Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx, Index scales,
                                 Index workers = most_workers()) {
   const bool packs = !contiguous_rows(x, dy) || (dx.data != nullptr && !contiguous_rows(dx));
-  return RowChunks(x.rows, x.columns).count * 4 * scales + (packs ? Packing(x.columns).room<Scalar>(2, workers) : 0);
+  return RowChunks(x.rows, x.columns).count * detail::GradientSums<Scalar>::numbers(scales) +
+         (packs ? Packing(x.columns).room<Scalar>(2, workers) : 0);
 }
 template <typename Scalar>
 Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx) {
@@ -340,41 +391,31 @@ Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, Vie
 template <class Norm, class AnyAffine, typename Scalar = typename Norm::Scalar>
 void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, AnyAffine affine, const typename Norm::Kept* kept,
                        View<Scalar> dx, Scalar* dweight, Scalar* dbias, Accumulate accumulate, Wide<Scalar>* scratch) {
-  using Sum = Wide<Scalar>;
-  constexpr Index rows_a_sum = 64;  // in Scalar, before they are added up in the wide type
+  using Sums = detail::GradientSums<Scalar>;
   const Index scales = affine.size(x.columns);
   const RowChunks chunks(x.rows, x.columns);
   const Packing packing(x.columns);
-  Sum* const room = scratch + chunks.count * 4 * scales;
+  Wide<Scalar>* const room = scratch + chunks.count * Sums::numbers(scales);
   const View<Scalar> result = dx.data == nullptr ? View<Scalar>{nullptr, x.rows, x.columns, x.columns, 1} : dx;
   const auto dx_rows = [&](Index first, Index count) { return dx.data == nullptr ? dx : dx.middle_rows(first, count); };
 
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
-    Sum* total = scratch + chunk * 4 * scales;                        // dweight and dbias of the chunk
-    Scalar* partial = reinterpret_cast<Scalar*>(total + 2 * scales);  // of some rows, where each feature has its own
-    std::fill(total, total + 2 * scales, Sum(0));
-    std::fill(partial, partial + 2 * scales, Scalar(0));
+    const Sums sums(scratch, chunk, scales);
     const auto rows_backward = [&](auto stores, bool near, View<const Scalar> input, View<const Scalar> delta,
                                    Index first, View<Scalar> output) {
       if constexpr (AnyAffine::of_each_feature)
-        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, partial,
-                                    partial + scales);
+        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, sums.weight(),
+                                    sums.bias());
       else
-        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, total, total + scales);
-    };
-    const auto add_up = [&] {
-      if constexpr (AnyAffine::of_each_feature)
-        for (Index j = 0; j < 2 * scales; ++j) {
-          total[j] += static_cast<Sum>(partial[j]);
-          partial[j] = Scalar(0);
-        }
+        detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, sums.weight_total(),
+                                    sums.bias_total());
     };
     if (contiguous_rows(x, dy, result))
       return with_stores(result, [&](auto stores) {
-        detail::for_each_block(chunks, chunk, rows_a_sum, [&](Index first, Index count) {
+        detail::for_each_block(chunks, chunk, Sums::most_rows, [&](Index first, Index count) {
           rows_backward(stores, is_near(x), x.middle_rows(first, count), dy.middle_rows(first, count), first,
                         dx_rows(first, count));
-          add_up();
+          sums.add_up();
         });
       });
     const PackedRows<Scalar> input(packing, room, 2 * worker), delta(packing, room, 2 * worker + 1);
@@ -382,13 +423,12 @@ void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, AnyAffine af
       const View<Scalar> rows = input(x.middle_rows(first, count)), changes = delta(dy.middle_rows(first, count));
       rows_backward(CachedStores{}, true, rows, changes, first, dx.data == nullptr ? dx : rows);
       if (dx.data != nullptr) copy<Scalar>(rows, dx.middle_rows(first, count));
-      if ((first + count - chunks.first(chunk)) % rows_a_sum == 0) add_up();
+      if ((first + count - chunks.first(chunk)) % Sums::most_rows == 0) sums.add_up();
     });
-    add_up();
+    sums.add_up();
   });
 
-  add_partial_sums(scratch, chunks.count, 4 * scales, scales, accumulate, dweight);
-  add_partial_sums(scratch + scales, chunks.count, 4 * scales, scales, accumulate, dbias);
+  Sums::finish(scratch, chunks.count, scales, accumulate, dweight, dbias);
 }
 
 }  // namespace evenkeel::kernels
