@@ -23,9 +23,11 @@
 #include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
+#include "evenkeel/layers/residual.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
+#include "evenkeel/network/sequential.hpp"
 #include "evenkeel/training/loss.hpp"
 #include "examples/support/program.hpp"
 
@@ -130,6 +132,14 @@ int run(std::uint64_t seed) {
   table.layer("Dropout 0.3", ek::Dropout<double>(0.3), 6);
   table.layer("AlphaDropout 0.3", ek::AlphaDropout<double>(0.3), 6);
   table.layer("SpatialDropout 0.3, 3 channels x 2 positions", ek::SpatialDropout<double>(0.3, 3, 2), 6);
+  const ek::Sequential branch{ek::Linear<double>(6, 5, {.seed = 1}), ek::Tanh<double>(),
+                              ek::Linear<double>(5, 6, {.seed = 2})};
+  table.layer("Residual, LayerNorm before, dropout 0.3",
+              ek::Residual(ek::LayerNorm<double>(6), branch, {.dropout = 0.3}), 6);
+  table.layer("Residual, RMSNorm after, dropout 0.3",
+              ek::Residual(ek::RMSNorm<double>(6), branch, {.norm = ek::NormPlace::after, .dropout = 0.3}), 6);
+  table.layer("PreNormStack of two, dropout 0.3",
+              ek::PreNormStack(ek::LayerNorm<double>(6), {.dropout = 0.3}, branch, ek::GELU<double>()), 6);
   table.layer("ReLU", ek::ReLU<double>(), 6);
   table.kink("ReLU, one input at 0");
   table.layer("LeakyReLU", ek::LeakyReLU<double>(), 6);

@@ -20,6 +20,7 @@
 #include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
+#include "evenkeel/layers/residual.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/running_statistics.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"

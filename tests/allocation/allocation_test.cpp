@@ -19,6 +19,7 @@
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
+#include "evenkeel/layers/residual.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
@@ -224,6 +225,13 @@ TEMPLATE_TEST_CASE("Dropout and activations do not allocate after the first roun
   CHECK(requests_of(ek::SiLU<TestType>()) == "");
   CHECK(requests_of(ek::Tanh<TestType>()) == "");
   CHECK(requests_of(ek::Sigmoid<TestType>()) == "");
+}
+
+TEST_CASE("Residual connections do not allocate after the first round", "[allocation]") {
+  const auto branch = ek::sequential(ek::Linear<float>(40, 50), ek::ReLU<float>(), ek::Linear<float>(50, 40));
+  for (const auto place : {ek::NormPlace::before, ek::NormPlace::after})
+    CHECK(requests_of(ek::Residual(ek::LayerNorm<float>(40), branch, {.norm = place, .dropout = 0.1})) == "");
+  CHECK(requests_of(ek::PreNormStack(ek::RMSNorm<float>(40), {.dropout = 0.1}, branch, ek::ReLU<float>())) == "");
 }
 
 TEST_CASE("Dropout keeps no more than one bit an element, but for a few words", "[allocation]") {

@@ -107,7 +107,7 @@ struct Shape {
 };
 // Of few columns (several rows of the mask are drawn together), of whole and part registers, of more rows than are packed and
 // summed at a time and more than a chunk, of more columns than a table of the mask.
-constexpr Shape shapes[] = {{9, 5}, {70, 37}, {33, 128}, {300, 120}, {67, 600}, {3, 4150}};
+constexpr Shape shapes[] = {{9, 5}, {70, 37}, {33, 128}, {530, 125}, {67, 600}, {3, 4150}};
 
 }  // namespace
 
@@ -158,13 +158,13 @@ TEST_CASE("The fused kernel gives the bits of dropout, addition and norm one by 
     ek::Matrix<float> dropped(batch, features), y(batch, features), dx(batch, features);
     kernels::dropout_forward<float>(view(parts.branch), dropout.key, dropout.scale, view(dropped), dropout.mask);
     ek::Matrix<float> sum = parts.x + dropped;
-    kernels::row_norm_forward<Norm, kernels::Affine<float>>(view(sum), norm.affine, norm.epsilon, view(y), norm.kept,
-                                                            nullptr);
+    kernels::row_norm_forward<Norm, kernels::Affine<float>, float>(view(sum), norm.affine, norm.epsilon, view(y),
+                                                                   norm.kept, nullptr);
     std::vector<double> scratch(
         static_cast<std::size_t>(kernels::row_norm_backward_scratch<float>(view(sum), view(parts.dy), view(dx))));
-    kernels::row_norm_backward<Norm, kernels::Affine<float>>(view(sum), view(parts.dy), norm.affine, norm.kept,
-                                                             view(dx), norm.dweight, norm.dbias, ek::Accumulate::no,
-                                                             scratch.data());
+    kernels::row_norm_backward<Norm, kernels::Affine<float>, float>(view(sum), view(parts.dy), norm.affine, norm.kept,
+                                                                    view(dx), norm.dweight, norm.dbias,
+                                                                    ek::Accumulate::no, scratch.data());
     dx += parts.other;
     ek::Matrix<float> dbranch(batch, features);
     kernels::dropout_backward<float>(view(dx), dropout.mask, dropout.scale, view(dbranch));

@@ -21,6 +21,7 @@
 #include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
+#include "evenkeel/layers/residual.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "layers/any_layer.hpp"
@@ -204,10 +205,35 @@ Member<Scalar> activation_member(const std::string& name, Layer layer, Function 
             return reference::elementwise(x, function); }};
 }
 
+/// Around tanh, with dropout: x + drop(tanh(norm(x))) or norm(x + drop(tanh(x))).
+template <typename Scalar, class Norm, class Equation>
+Member<Scalar> residual_member(const std::string& name, ek::NormPlace place, const Norm& norm, Equation norm_equation) {
+  constexpr std::uint32_t stream = 0x2738A690;  // 32-bit FNV-1a of "dropout"
+  return {name,
+          21,
+          with_parameters<Scalar>(
+              ek::Residual<Norm, ek::Tanh<Scalar>>(norm, {}, {.norm = place, .dropout = 0.3, .seed = 11})),
+          true,
+          "(batch, 21)",
+          [=](const State& state, const Numbers& x, ek::Mode mode) -> Numbers {
+            const Numbers weight = state.at("norm.weight"), bias = get(state, "norm.bias", 21, 0);
+            const bool before = place == ek::NormPlace::before;
+            Numbers branch = reference::elementwise(before ? norm_equation(x, weight, bias) : x, reference::tanh);
+            if (mode.draws_masks()) branch = reference::dropout(branch, {.p = 0.3, .seed = 11, .stream = stream});
+            return before ? Numbers(x + branch) : norm_equation(x + branch, weight, bias);
+          }};
+}
+
 }  // namespace
 
 template <typename Scalar>
 std::vector<Member<Scalar>> members() {
+  const auto layer_norm = [](const Numbers& x, const Numbers& weight, const Numbers& bias) {
+    return reference::layer_norm(x, weight, bias, static_cast<long double>(1e-5));
+  };
+  const auto rms_norm = [](const Numbers& x, const Numbers& weight, const Numbers&) {
+    return reference::rms_norm(x, weight, static_cast<long double>(1e-5));
+  };
   const auto leaky = [](long double x) { return reference::leaky_relu(x, static_cast<long double>(Scalar(0.2))); };
   return {
       dropout_member<Scalar>("Dropout(0.3)", 0.3),
@@ -237,6 +263,9 @@ std::vector<Member<Scalar>> members() {
       instance_norm_member<Scalar>("InstanceNorm(2, 30), affine", 2, 30, {.affine = true}),
       instance_norm_member<Scalar>("InstanceNorm(3, 4), tracking", 3, 4,
                                    {.affine = true, .track_running_statistics = true}),
+      residual_member<Scalar>("Residual, LayerNorm before", ek::NormPlace::before, ek::LayerNorm<Scalar>(21),
+                              layer_norm),
+      residual_member<Scalar>("Residual, RMSNorm after", ek::NormPlace::after, ek::RMSNorm<Scalar>(21), rms_norm),
       linear_member<Scalar>("Linear(7, 4)", 7, 4, true),
       linear_member<Scalar>("Linear(4, 7) without bias", 4, 7, false),
       linear_member<Scalar>("Linear(5, 5)", 5, 5, true),

@@ -55,6 +55,19 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
     return result;
   }
 
+  /// What this layer computes with, for kernels that do its work together with that of its neighbours; it keeps what they
+  /// keep of so many rows. The const one keeps nothing.
+  kernels::RowNorm<kernels::ByMoments<Scalar>> row_norm(Index rows) {
+    return {{weight_.data(), bias_.data()},
+            options_.epsilon,
+            moments_.resize(rows),
+            weight_.gradient().data,
+            bias_.gradient().data};
+  }
+  kernels::RowNorm<kernels::ByMoments<Scalar>> row_norm() const {
+    return {{weight_.data(), bias_.data()}, options_.epsilon};
+  }
+
   void check_input(Index rows, Index columns, Mode, const char* function) const {
     detail::check_columns(name, function, features_, rows, columns);
   }

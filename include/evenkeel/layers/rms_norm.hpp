@@ -59,6 +59,18 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
     return result;
   }
 
+  /// What this layer computes with, for kernels that do its work together with that of its neighbours; it keeps what they
+  /// keep of so many rows. The const one keeps nothing.
+  kernels::RowNorm<kernels::ByRms<Scalar>> row_norm(Index rows) {
+    return {{weight_.data(), nullptr, weight_offset()},
+            options_.epsilon,
+            inverse_rms_.resize(rows),
+            weight_.gradient().data};
+  }
+  kernels::RowNorm<kernels::ByRms<Scalar>> row_norm() const {
+    return {{weight_.data(), nullptr, weight_offset()}, options_.epsilon};
+  }
+
   void check_input(Index rows, Index columns, Mode, const char* function) const {
     detail::check_columns(name, function, features_, rows, columns);
   }
