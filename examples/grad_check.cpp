@@ -17,6 +17,7 @@
 #include "evenkeel/core/random.hpp"
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
+#include "evenkeel/layers/attention.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/group_norm.hpp"
@@ -28,6 +29,7 @@
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "evenkeel/training/loss.hpp"
 #include "examples/support/program.hpp"
 
@@ -140,6 +142,10 @@ int run(std::uint64_t seed) {
               ek::Residual(ek::RMSNorm<double>(6), branch, {.norm = ek::NormPlace::after, .dropout = 0.3}), 6);
   table.layer("PreNormStack of two, dropout 0.3",
               ek::PreNormStack(ek::LayerNorm<double>(6), {.dropout = 0.3}, branch, ek::GELU<double>()), 6);
+  table.layer("Causal attention, dropout 0.3", ek::CausalSelfAttention<double>(6, 2, 2, {.dropout = 0.3}), 6);
+  table.layer("TransformerBlock, norms before", ek::TransformerBlock<double>(6, 2, 8, 2), 6);
+  table.layer("TransformerBlock, norms after", ek::TransformerBlock<double>(6, 2, 8, 2, {.norm = ek::NormPlace::after}),
+              6);
   table.layer("ReLU", ek::ReLU<double>(), 6);
   table.kink("ReLU, one input at 0");
   table.layer("LeakyReLU", ek::LeakyReLU<double>(), 6);

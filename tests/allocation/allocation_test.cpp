@@ -24,6 +24,7 @@
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "evenkeel/training/adam.hpp"
 #include "evenkeel/training/clip.hpp"
 #include "evenkeel/training/loss.hpp"
@@ -108,14 +109,14 @@ ek::StridedMap<Scalar> write(M& matrix) {
 
 /// What a layer's calls ask for in the second round.
 template <class Layer>
-std::string requests_of(Layer layer, Eigen::Index in = 40) {
+std::string requests_of(Layer layer, Eigen::Index in = 40, int rows_each = 1) {
   using Scalar = typename Layer::Scalar;
   const Eigen::Index out = layer.output_features(in);
   Report report;
   ek::Workspace<Scalar> workspace;
   const auto round = [&](const auto& sizes) {
-    for (const int rows : sizes) {
-      Batch<Scalar> batch(rows, in, out);
+    for (const int size : sizes) {
+      Batch<Scalar> batch(size * rows_each, in, out);
       call_everything(report, layer, workspace, read<Scalar>(batch.x), read<Scalar>(batch.dy), write<Scalar>(batch.y),
                       write<Scalar>(batch.dx));
       if (!report.counts()) continue;
@@ -232,6 +233,11 @@ TEST_CASE("Residual connections do not allocate after the first round", "[alloca
   for (const auto place : {ek::NormPlace::before, ek::NormPlace::after})
     CHECK(requests_of(ek::Residual(ek::LayerNorm<float>(40), branch, {.norm = place, .dropout = 0.1})) == "");
   CHECK(requests_of(ek::PreNormStack(ek::RMSNorm<float>(40), {.dropout = 0.1}, branch, ek::ReLU<float>())) == "");
+}
+
+TEST_CASE("A Transformer block does not allocate after the first round", "[allocation]") {
+  for (const auto place : {ek::NormPlace::before, ek::NormPlace::after})
+    CHECK(requests_of(ek::TransformerBlock<float>(40, 4, 50, 3, {.norm = place}), 40, 3) == "");
 }
 
 TEST_CASE("Dropout keeps no more than one bit an element, but for a few words", "[allocation]") {

@@ -16,6 +16,7 @@ import pathlib
 
 import torch
 import torch.nn.functional as F
+from torch.nn.utils import stateless
 
 torch.set_num_threads(1)
 torch.set_default_dtype(torch.float64)
@@ -420,6 +421,30 @@ def fold():
     figures.write()
 
 
+def transformer():
+    """Three sequences of five tokens through torch.nn.TransformerEncoderLayer with a causal mask, in eval."""
+    figures = Figures("transformer")
+    sequences, positions, features = 3, 5, 8
+    mask = torch.full((positions, positions), float("-inf")).triu(1)
+
+    def rows(layer, **arguments):
+        """The layer as a function of rows, each a token, and of parameters."""
+        return lambda x, **parameters: stateless.functional_call(
+            layer, parameters, (x.view(sequences, positions, features),), arguments
+        ).reshape(-1, features)
+
+    for name, norm_first, activation in [
+        ("before_relu", True, "relu"), ("after_relu", False, "relu"), ("before_gelu", True, "gelu")
+    ]:  # fmt: skip
+        layer = torch.nn.TransformerEncoderLayer(
+            features, 2, 12, activation=activation, norm_first=norm_first, batch_first=True
+        ).eval()
+        parameters = {key: draw(*value.shape, scale=0.5) for key, value in layer.named_parameters()}
+        x = draw(sequences * positions, features)
+        differentiate(figures.part(name), rows(layer, src_mask=mask), x, **parameters)
+    figures.write()
+
+
 if __name__ == "__main__":
     for make in (
         norms,
@@ -434,5 +459,6 @@ if __name__ == "__main__":
         network,
         recomputed_statistics,
         fold,
+        transformer,
     ):
         make()

@@ -21,7 +21,8 @@ namespace evenkeel {
 /// Layers one after another: what Sequential and Mlp share. A chain owns the activations between its layers, so that no
 /// layer copies its input, and is a layer itself.
 ///
-/// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i.
+/// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i, and, where the
+/// layers have names in place of their numbers, `static std::string layer_path(i)`.
 template <class Derived, Real Scalar_>
 class Chain : public SparseLayerBase<Derived, Scalar_> {
  public:
@@ -48,7 +49,7 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   void set_stream(std::string_view path) {
     each(self(), [&](auto& layer, Index i) {
       if constexpr (requires { layer.set_stream(path); })
-        layer.set_stream(path.empty() ? std::to_string(i) : std::string(path) + "." + std::to_string(i));
+        layer.set_stream(path.empty() ? path_of(i) : std::string(path) + "." + path_of(i));
     });
   }
 
@@ -135,6 +136,14 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   const Derived& self() const { return static_cast<const Derived&>(*this); }
   Index count() const { return self().layer_count(); }
 
+  /// What layer i is called in names of parameters and random streams.
+  static std::string path_of(Index i) {
+    if constexpr (requires { Derived::layer_path(i); })
+      return Derived::layer_path(i);
+    else
+      return std::to_string(i);
+  }
+
   /// Calls f(layer, i) for every layer from the first to the last.
   template <class Self, class F>
   static void each(Self& self, const F& f) {
@@ -182,7 +191,7 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   template <class Views>
   static void append(Views& all, Views views, Index i) {
     for (auto& view : views) {
-      view.name = std::to_string(i) + "." + view.name;
+      view.name = path_of(i) + "." + view.name;
       all.push_back(std::move(view));
     }
   }
