@@ -57,6 +57,27 @@ TEST_CASE("grad_check passes on every row", "[programs]") {
   CHECK(rows >= 25);
 }
 
+TEST_CASE("A small Transformer soon knows more than how frequent characters are", "[programs]") {
+  const programs::Folder folder;
+  const std::string table = folder / "blocks.csv";
+  const Run blocks = run("transformer_block --steps 60 --seeds 1 --blocks 1 --csv " + table);
+  CHECK(blocks.exit_code == 0);
+  const std::string words = "the held-out text has ";
+  const std::size_t place = blocks.output.find(words);
+  REQUIRE(place != std::string::npos);
+  const double entropy = std::stod(blocks.output.substr(place + words.size()));
+  std::istringstream lines(programs::content_of(table));
+  std::string line;
+  std::getline(lines, line);
+  CHECK(line == "norm,warmup,rate,seed,first_gradient,training_loss,held_out_loss");
+  int rows = 0;
+  for (; std::getline(lines, line); ++rows) {
+    INFO(line);
+    CHECK(std::stod(line.substr(line.find_last_of(',') + 1)) < entropy - 0.05);
+  }
+  CHECK(rows == 8);
+}
+
 TEST_CASE("train_eval shows the kernel's zero and the layer's error", "[programs]") {
   const Run demonstration = run("train_eval");
   CHECK(demonstration.exit_code == 0);
@@ -150,8 +171,9 @@ TEST_CASE("router refuses bad files and options in one line, with exit code 2", 
 }
 
 TEST_CASE("every program explains itself", "[programs]") {
-  for (const char* program : {"router", "norms", "train_eval", "grad_check", "dropout_grid", "batchnorm_flaws",
-                              "deep_signal", "norm_lr_grid", "norm_cost", "scale_invariance", "masks"}) {
+  for (const char* program :
+       {"router", "norms", "train_eval", "grad_check", "dropout_grid", "batchnorm_flaws", "deep_signal", "norm_lr_grid",
+        "norm_cost", "scale_invariance", "masks", "transformer_block"}) {
     INFO(program);
     const Run help = run(std::string(program) + " --help");
     CHECK(help.exit_code == 0);
@@ -173,6 +195,7 @@ const std::vector<Experiment>& experiments() {
                                               {"deep_signal", "--depth 3 --width 16 --examples 32 --seeds 2"},
                                               {"scale_invariance", "--steps 20 --seeds 1"},
                                               {"masks", "--steps 5 --seeds 2 --masks 100"},
+                                              {"transformer_block", "--steps 4 --seeds 1 --blocks 1"},
                                               {"batchnorm_flaws", "--draws 10"},
                                               {"norm_cost", "--rows 64 --features 16 --rounds 3"}};
   return all;
@@ -246,6 +269,8 @@ TEST_CASE("experiments refuse bad options in one line before they begin", "[prog
         "masks --masks 50" + long_run,
         "masks --dropout 1" + long_run,
         "masks --data " + small + long_run,
+        "transformer_block --blocks 0" + long_run,
+        "transformer_block --data " + small + long_run,
         std::string("batchnorm_flaws --draws 0"),
         std::string("batchnorm_flaws --data missing.tsv"),
         std::string("norm_cost --rows 0"),
