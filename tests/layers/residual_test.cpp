@@ -254,6 +254,37 @@ TEST_CASE("Parameters and running statistics are named by their places", "[resid
   CHECK(names(ek::sequential(ek::ReLU<float>(), stack).parameters()).find("1.0.branch.weight") == 0);
 }
 
+TEST_CASE("The state that training goes on from is that of all parts", "[residual]") {
+  const Data<double> data;
+  ek::Residual block(ek::BatchNorm<double>(features), ek::sequential(ek::Dropout<double>(0.5), ek::Tanh<double>()),
+                     {.dropout = 0.5, .seed = 3});
+  std::string names;
+  for (const auto& view : block.training_state()) names += view.name + " ";
+  CHECK(names == "branch.0.seed branch.0.call norm.non_finite dropout.seed dropout.call ");
+
+  ek::Residual other = block;
+  block.forward(data.x, ek::Mode::train);
+  for (std::size_t k = 0; k < block.training_state().size(); ++k)
+    for (std::size_t i = 0; i < block.training_state()[k].values.size(); ++i)
+      other.training_state()[k].values[i] = block.training_state()[k].values[i];
+  CHECK(same_bits(other.forward(data.x, ek::Mode::train), block.forward(data.x, ek::Mode::train)));
+}
+
+TEST_CASE("Statistics that the parts prepare are committed or discarded together", "[residual]") {
+  const Data<double> data;
+  ek::Residual block{ek::BatchNorm<double>(features), ek::BatchNorm<double>(features)};
+  ek::Residual moved = block;
+  moved.forward(data.x, ek::Mode::train);
+  block.forward(data.x, ek::Mode::train_prepared);
+  block.discard_statistics();
+  block.commit_statistics();
+  CHECK(block.buffers()[0].value.isZero(0));
+  block.forward(data.x, ek::Mode::train_prepared);
+  block.commit_statistics();
+  REQUIRE(block.buffers().size() == 6);
+  for (const std::size_t k : {0u, 1u, 3u, 4u}) CHECK(same_bits(block.buffers()[k].value, moved.buffers()[k].value));
+}
+
 TEST_CASE("A layer of one's own can be the branch", "[residual]") {
   const Data<double> data;
   std::string noted;

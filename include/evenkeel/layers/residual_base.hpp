@@ -93,6 +93,8 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
   Parameters<const Scalar> parameters() const { return collect_parameters<Parameters<const Scalar>>(self()); }
   Buffers<Scalar> buffers() { return collect_buffers<Buffers<Scalar>>(self()); }
   Buffers<const Scalar> buffers() const { return collect_buffers<Buffers<const Scalar>>(self()); }
+  TrainingState training_state() { return collect_training_state<TrainingState>(self()); }
+  ConstTrainingState training_state() const { return collect_training_state<ConstTrainingState>(self()); }
 
   /// Tells each part its place.
   void set_stream(std::string_view path) {
@@ -110,6 +112,18 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
   void replay(std::uint32_t call) {
     each_part(self(), [&](auto& part, const std::string&) {
       if constexpr (requires { part.replay(call); }) part.replay(call);
+    });
+  }
+
+  /// Let running statistics move by the batches that were prepared, or forget these, in every part that has any.
+  void commit_statistics() {
+    each_part(self(), [](auto& part, const std::string&) {
+      if constexpr (requires { part.commit_statistics(); }) part.commit_statistics();
+    });
+  }
+  void discard_statistics() {
+    each_part(self(), [](auto& part, const std::string&) {
+      if constexpr (requires { part.discard_statistics(); }) part.discard_statistics();
     });
   }
 
@@ -224,6 +238,15 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
     Views all;
     each_part(self, [&](auto& part, const std::string& path) {
       if constexpr (requires { part.buffers(); }) append(all, part.buffers(), path);
+    });
+    return all;
+  }
+
+  template <class Views, class Self>
+  static Views collect_training_state(Self& self) {
+    Views all;
+    each_part(self, [&](auto& part, const std::string& path) {
+      if constexpr (requires { part.training_state(); }) append(all, part.training_state(), path);
     });
     return all;
   }
