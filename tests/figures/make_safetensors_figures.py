@@ -98,7 +98,34 @@ def mlp():
     return network, draw(7, 6)
 
 
-NETWORKS = [mlp]
+class CausalBlock(nn.TransformerEncoderLayer):
+    """With the mask that a model of text needs, on rows: `positions` tokens, one behind another, are a sequence."""
+
+    def __init__(self, *sizes, positions):
+        super().__init__(*sizes, dropout=0.25, batch_first=True, norm_first=True)
+        self.positions = positions
+
+    def forward(self, rows):
+        mask = torch.full((self.positions, self.positions), float("-inf"), dtype=rows.dtype).triu(1)
+        sequences = rows.view(-1, self.positions, rows.shape[1])
+        return super().forward(sequences, src_mask=mask).reshape(rows.shape)
+
+
+def transformer():
+    positions = 4
+    network = nn.Sequential(
+        nn.Linear(5, 8),
+        CausalBlock(8, 2, 12, positions=positions),
+        nn.LayerNorm(8),
+        nn.Linear(8, 5),
+    )
+    x = draw(10 * positions, 5)
+    previous = torch.cat([x[:1], x[:-1]])
+    train(network, x, previous.argmax(1), 100)
+    return network, draw(3 * positions, 5)
+
+
+NETWORKS = [mlp, transformer]
 
 
 def rounded(state, dtype):

@@ -11,6 +11,7 @@
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "figures/figures.hpp"
 #include "io/bytes.hpp"
 
@@ -46,11 +47,19 @@ auto make_mlp() {
                         ek::Linear<Scalar>(5, 3)};
 }
 
+template <typename Scalar>
+auto make_transformer() {
+  return ek::Sequential{ek::Linear<Scalar>(5, 8), ek::TransformerBlock<Scalar>(8, 2, 12, 4, {.dropout = 0.25}),
+                        ek::LayerNorm<Scalar>(8), ek::Linear<Scalar>(8, 5)};
+}
+
 }  // namespace
 
 TEST_CASE("A network that PyTorch trained gives its outputs here", "[pytorch_safetensors]") {
   check_outputs("mlp", make_mlp<float>());
   check_outputs("mlp", make_mlp<double>());
+  check_outputs("transformer", make_transformer<float>());
+  check_outputs("transformer", make_transformer<double>());
 }
 
 TEST_CASE("What PyTorch's users save is written here byte for byte", "[pytorch_safetensors]") {
@@ -64,4 +73,9 @@ TEST_CASE("What PyTorch's users save is written here byte for byte", "[pytorch_s
   CHECK(bytes::content_of(folder / "f16") == bytes::content_of(figures_folder + "mlp_f16.safetensors"));
   ek::save_safetensors(folder / "bf16", network, {.type = ek::TensorType::bf16});
   CHECK(bytes::content_of(folder / "bf16") == bytes::content_of(figures_folder + "mlp_bf16.safetensors"));
+
+  auto transformer = make_transformer<float>();
+  ek::load_safetensors(figures_folder + "transformer.safetensors", transformer);
+  ek::save_safetensors(folder / "transformer", transformer);
+  CHECK(bytes::content_of(folder / "transformer") == bytes::content_of(figures_folder + "transformer.safetensors"));
 }
