@@ -1,11 +1,25 @@
 #include "evenkeel/core/workspace.hpp"
 
-#include <cstddef>  // max_align_t
+#include <cstddef>  // max_align_t, byte
 #include <cstdint>  // uintptr_t
+#include <optional>
+#include <span>
+#include <utility>  // move
+#include <vector>
 
 #include "catch.hpp"
 
 namespace ek = evenkeel;
+
+namespace {
+
+/// How far behind the beginning of some memory an address in it lies.
+std::optional<std::uintptr_t> place_in(std::span<const std::byte> memory, const void* address) {
+  const auto distance = reinterpret_cast<std::uintptr_t>(address) - reinterpret_cast<std::uintptr_t>(memory.data());
+  return distance < memory.size() ? std::optional(distance) : std::nullopt;
+}
+
+}  // namespace
 
 TEST_CASE("A frame's matrices have the shape asked for and memory of their own", "[workspace]") {
   ek::Workspace<double> workspace;
@@ -64,4 +78,77 @@ TEST_CASE("Arrays of any type are aligned for it", "[workspace]") {
     frame.take(1, 3);
     CHECK(reinterpret_cast<std::uintptr_t>(frame.take_array<std::max_align_t>(3)) % alignof(std::max_align_t) == 0);
   }
+}
+
+// On memory of its owner.
+
+TEST_CASE("A workspace on given memory takes arrays from it, each on cache lines of its own", "[workspace]") {
+  alignas(64) std::byte memory[4 * 64];
+  ek::Workspace<float> workspace(memory);
+  ek::Workspace<float>::Frame frame(workspace);
+  CHECK(ek::Workspace<float>::bytes<float>(17) == 128);
+  CHECK(place_in(memory, frame.take(1, 17).data) == 0);
+  CHECK(place_in(memory, frame.take_array<double>(8)) == 128);
+  CHECK(place_in(memory, frame.take_array<char>(0)) == 192);
+}
+
+TEST_CASE("What does not fit in given memory comes from the heap, and what fits after it does not", "[workspace]") {
+  alignas(64) std::byte memory[2 * 64];
+  ek::Workspace<float> workspace(memory);
+  const float* from_heap = nullptr;
+  for (int call = 0; call < 3; ++call) {
+    ek::Workspace<float>::Frame outer(workspace);
+    CHECK(place_in(memory, outer.take(1, 16).data) == 0);
+    ek::Workspace<float>::Frame inner(workspace);
+    const auto large = inner.take(1, 17);
+    ek::as_map(large).setConstant(1);
+    CHECK_FALSE(place_in(memory, large.data).has_value());
+    if (call > 0) CHECK(large.data == from_heap);
+    from_heap = large.data;
+    CHECK(place_in(memory, inner.take(1, 16).data) == 64);
+    CHECK_FALSE(place_in(memory, inner.take(1, 1).data).has_value());
+  }
+}
+
+TEST_CASE("Given memory that begins anywhere is used from its first whole cache line", "[workspace]") {
+  alignas(64) std::byte memory[3 * 64];
+  ek::Workspace<double> workspace(std::span<std::byte>(memory).subspan(1));
+  {
+    ek::Workspace<double>::Frame frame(workspace);
+    CHECK(place_in(memory, frame.take(1, 8).data) == 64);
+    CHECK(place_in(memory, frame.take(1, 8).data) == 128);
+    CHECK_FALSE(place_in(memory, frame.take(1, 1).data).has_value());
+  }
+  ek::Workspace<double> too_small(std::span<std::byte>(memory).subspan(1, 70));
+  ek::Workspace<double>::Frame frame(too_small);
+  CHECK_FALSE(place_in(memory, frame.take(1, 1).data).has_value());
+}
+
+TEST_CASE("A copy of a workspace does not stand on its memory", "[workspace]") {
+  alignas(64) std::byte memory[64];
+  ek::Workspace<float> workspace(memory);
+  ek::Workspace<float> copy(workspace), moved(std::move(workspace));
+  ek::Workspace<float>::Frame of_copy(copy), of_moved(moved);
+  CHECK_FALSE(place_in(memory, of_copy.take(1, 1).data).has_value());
+  CHECK_FALSE(place_in(memory, of_moved.take(1, 1).data).has_value());
+}
+
+TEST_CASE("A fixed workspace stands on memory inside itself, and so does a copy of it", "[workspace]") {
+  using Fixed = ek::FixedWorkspace<float, 128>;
+  const auto inside = [](Fixed& workspace) {
+    Fixed::Frame frame(workspace);
+    const auto place = place_in(std::as_writable_bytes(std::span(&workspace, 1)), frame.take(2, 16).data);
+    return place.has_value() && !place_in(std::as_writable_bytes(std::span(&workspace, 1)), frame.take(1, 1).data);
+  };
+  Fixed one, two(one), three;
+  three = one;
+  CHECK(inside(one));
+  CHECK(inside(two));
+  CHECK(inside(three));
+  std::vector<Fixed> many(3);
+  many.resize(20);
+  for (Fixed& each : many) CHECK(inside(each));
+  ek::FixedWorkspace<float, 0> none;
+  ek::Workspace<float>::Frame frame(none);
+  ek::as_map(frame.take(3, 3)).setConstant(1);
 }
