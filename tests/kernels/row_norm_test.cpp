@@ -38,8 +38,9 @@ TEST_CASE("The row norms' forward and backward are the same bits in every storag
   struct Shape {
     Index batch, features;
   };
-  // Packed on the stack and in scratch; more rows than are packed at a time, and than are summed in their own type.
-  for (const auto& [batch, features] : {Shape{6, 37}, Shape{70, 37}, Shape{133, 600}}) {
+  // Packed on the stack, in scratch, and on the stack because they are few; more rows than are packed at a time, and than are
+  // summed in their own type.
+  for (const auto& [batch, features] : {Shape{6, 37}, Shape{70, 37}, Shape{133, 600}, Shape{20, 600}, Shape{5, 600}}) {
     const auto x = values::random<double>(batch, features, 1), dy = values::random<double>(batch, features, 2),
                weight = values::positive<double>(1, features, 3), bias = values::random<double>(1, features, 4);
     std::vector<Matrix> first;
@@ -100,6 +101,19 @@ TEST_CASE("The row norms' parameter gradients can be asked for one by one, and w
                                      no, scratch.data());
   const reference::Numbers drms = reference::rms_norm(exact(x), ones, 1e-5L).cwiseProduct(exact(dy)).colwise().sum();
   CHECK(compare::difference(first, drms) <= 1e-14);
+}
+
+TEST_CASE("A row norm's forward needs scratch for as many rows as there are, and none for a few", "[row_norm]") {
+  const auto scratch = [](Index batch, Index features, Index workers = 4) {
+    return kernels::packed_row_norm_forward_scratch<double>(batch, features, workers);
+  };
+  CHECK(scratch(64, 496) == 0);                     // 16 rows of 512 fill the stack's room
+  CHECK(scratch(64, 497) == 64 * (497 + 16));       // on one thread: too few elements for more
+  CHECK(scratch(20, 600) == 32 * (600 + 16));       // no more than a power of two for 20 rows
+  CHECK(scratch(8, 600) == 0);                      // 8 rows of 616
+  CHECK(scratch(1, 8000) == 0);                     //
+  CHECK(scratch(256, 600) == 4 * 64 * (600 + 16));  // four chunks, on four threads
+  CHECK(scratch(0, 600) == 0);
 }
 
 TEST_CASE("A row is the same bits alone as in a batch, whatever its mates", "[row_norm]") {

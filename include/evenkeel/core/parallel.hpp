@@ -58,7 +58,7 @@ struct RowChunks {
   Index rows_each = 1;
   Index count = 0;
 
-  RowChunks(Index rows_, Index columns) : rows{rows_} {
+  constexpr RowChunks(Index rows_, Index columns) : rows{rows_} {
     constexpr Index line = 16;  // of a matrix stored by columns, chunks that are not short share no cache line
     const Index worthwhile = (std::max)(Index{1}, rows * columns / parallel_threshold);
     const Index wanted = (std::min)(most, worthwhile);
@@ -66,8 +66,8 @@ struct RowChunks {
     if (rows_each > line) rows_each = (rows_each + line - 1) / line * line;
     count = (rows + rows_each - 1) / rows_each;
   }
-  Index first(Index chunk) const { return chunk * rows_each; }
-  Index end(Index chunk) const { return (std::min)(rows, (chunk + 1) * rows_each); }
+  constexpr Index first(Index chunk) const { return chunk * rows_each; }
+  constexpr Index end(Index chunk) const { return (std::min)(rows, (chunk + 1) * rows_each); }
 };
 
 }  // namespace evenkeel

@@ -37,7 +37,9 @@ struct ColumnMoments {
 };
 
 /// Numbers of ColumnMoments that column_moments needs room for; the result stands in the first `columns` of them.
-inline Index column_moments_room(Index rows, Index columns) { return (RowChunks(rows, columns).count + 1) * columns; }
+constexpr Index column_moments_room(Index rows, Index columns) {
+  return (RowChunks(rows, columns).count + 1) * columns;
+}
 
 namespace detail {
 

@@ -75,12 +75,13 @@ void copy(View<const Scalar> from, View<Scalar> to) {
 /// So many numbers are packed on the stack; more in memory from the caller.
 inline constexpr Index packed_on_stack = 8192;
 
-/// How rows are packed: as many at a time as fill some whole cache lines of each column of a matrix stored by columns, and at
-/// such a distance that they do not fall on the same lines of the cache.
+/// How rows are packed: as many at a time as fill some whole cache lines of each column of a matrix stored by columns, or all
+/// there are where these are fewer, and at such a distance that they do not fall on the same lines of the cache.
 struct Packing {
   Index rows = 64, stride;
 
-  explicit constexpr Packing(Index columns) : stride{columns + line} {
+  explicit constexpr Packing(Index columns, Index all_rows = 64) : stride{columns + line} {
+    while (rows > 1 && rows / 2 >= all_rows) rows /= 2;
     for (Index few = rows; few >= line; few /= 2)  // rather fewer on the stack
       if (few * stride <= packed_on_stack) {
         rows = few;
@@ -91,11 +92,11 @@ struct Packing {
   constexpr bool on_stack() const { return numbers() <= packed_on_stack; }
   /// Numbers of scratch, besides the stack, for so many matrices of this type.
   template <typename Scalar>
-  Index room(Index matrices, Index workers = most_workers()) const {
+  constexpr Index room(Index matrices, Index workers = most_workers()) const {
     return on_stack() ? 0 : workers * matrices * room_each<Scalar>();
   }
   template <typename Scalar>
-  Index room_each() const {
+  constexpr Index room_each() const {
     constexpr auto in_one = static_cast<Index>(sizeof(Wide<Scalar>) / sizeof(Scalar));
     return (numbers() + in_one - 1) / in_one;
   }

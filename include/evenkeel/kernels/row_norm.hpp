@@ -337,10 +337,14 @@ class GradientSums {
 
 }  // namespace detail
 
-/// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous.
+/// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous, or few.
+template <typename Scalar>
+constexpr Index packed_row_norm_forward_scratch(Index rows, Index columns, Index workers) {
+  return Packing(columns, rows).room<Scalar>(1, RowChunks(rows, columns).count > 1 ? workers : 1);
+}
 template <typename Scalar>
 Index row_norm_forward_scratch(View<const Scalar> x, View<const Scalar> y, Index workers = most_workers()) {
-  return contiguous_rows(x, y) ? 0 : Packing(x.columns).room<Scalar>(1, workers);
+  return contiguous_rows(x, y) ? 0 : packed_row_norm_forward_scratch<Scalar>(x.rows, x.columns, workers);
 }
 
 /// y = x^ (offset + weight) + bias. Keeps what the backward pass needs of each row where `kept` is given. y may be x.
@@ -357,7 +361,7 @@ void row_norm_forward(View<const Scalar> x, AnyAffine affine, double epsilon, Vi
                                    y.middle_rows(first, count), kept_from(first));
       });
     });
-  const Packing packing(x.columns);
+  const Packing packing(x.columns, x.rows);
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
     const PackedRows<Scalar> packed(packing, scratch, worker);
     detail::for_each_block(chunks, chunk, packing.rows, [&](Index first, Index count) {
