@@ -16,6 +16,7 @@
 #include "evenkeel/layers/attention.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/fixed_size.hpp"
 #include "evenkeel/layers/fold.hpp"
 #include "evenkeel/layers/group_norm.hpp"
 #include "evenkeel/layers/instance_norm.hpp"

@@ -21,6 +21,22 @@ using Matrix = Eigen::Matrix<Scalar, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowM
 
 namespace detail {
 
+/// Whether Eigen has an object of so many bytes on the stack.
+constexpr bool fits_on_stack(Index bytes) {
+  constexpr Index most = EIGEN_STACK_ALLOCATION_LIMIT;
+  return most == 0 || bytes <= most;
+}
+
+template <typename Scalar, int Rows, int Columns>
+struct FixedMatrixType {
+  using type = Matrix<Scalar>;
+};
+template <typename Scalar, int Rows, int Columns>
+requires(Rows >= 0 && Columns >= 0 && fits_on_stack(Index{Rows} * Columns * Index{sizeof(Scalar)}))  //
+    struct FixedMatrixType<Scalar, Rows, Columns> {
+  using type = Eigen::Matrix<Scalar, Rows, Columns, Columns == 1 && Rows != 1 ? Eigen::ColMajor : Eigen::RowMajor>;
+};
+
 template <typename Scalar>
 struct WideType {
   using type = double;
@@ -31,6 +47,12 @@ struct WideType<long double> {
 };
 
 }  // namespace detail
+
+/// A batch whose sizes are known at compile time, without memory from the heap: row-major, except for a single column, which
+/// Eigen stores in no other way than by columns. Matrix where a size is Eigen::Dynamic, or where it would have more bytes than
+/// EIGEN_STACK_ALLOCATION_LIMIT, Eigen's bound (128 KB unless defined otherwise).
+template <typename Scalar, int Rows, int Columns>
+using FixedMatrix = typename detail::FixedMatrixType<Scalar, Rows, Columns>::type;
 
 /// The type in which statistics, sums over a batch and losses are accumulated: double, or long double for itself.
 template <typename Scalar>

@@ -116,7 +116,9 @@ class Input {
   View<const Scalar> view() const { return view_; }
 
  private:
-  std::conditional_t<detail::directly_accessible<X>, detail::Nothing, Matrix<Scalar>> evaluated_;
+  using Evaluated = FixedMatrix<Scalar, X::RowsAtCompileTime, X::ColsAtCompileTime>;
+
+  std::conditional_t<detail::directly_accessible<X>, detail::Nothing, Evaluated> evaluated_;
   View<const Scalar> view_;
 };
 

@@ -26,6 +26,7 @@ class Activation final : public LayerBase<Activation<Scalar_, Function>, Scalar_
       : function_(std::forward<Argument>(argument)) {}
 
   Index output_features(Index input_features) const { return input_features; }
+  static constexpr int fixed_output_features(int features) { return features; }
 
   template <Real U>
   Activation<U, Function> cast() const {

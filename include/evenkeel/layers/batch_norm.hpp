@@ -66,6 +66,14 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   double epsilon() const { return options_.epsilon; }
   Index input_features() const { return channels_ * positions_; }
   Index output_features(Index) const { return channels_ * positions_; }
+  static constexpr int fixed_output_features(int features) { return features; }
+  /// Without running statistics; with them it takes less.
+  static constexpr Index fixed_infer_bytes(int rows, int features) {
+    using Room = Workspace<Scalar>;
+    const Index channels = Channels == Eigen::Dynamic ? features : Channels;
+    return Room::template bytes<Moments>(kernels::column_moments_room(rows, channels)) +
+           Room::template bytes<Scalar>(ChannelNumbers::room(channels));
+  }
 
   Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
   Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }

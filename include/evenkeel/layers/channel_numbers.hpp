@@ -25,7 +25,7 @@ class ChannelNumbers {
   using Sums = kernels::ChannelGradientSums<Sum>;
 
   /// Numbers of room, and of Sums for the derivative.
-  static Index room(Index channels) { return 6 * channels; }
+  static constexpr Index room(Index channels) { return 6 * channels; }
   static Index sums_room(Index rows, Index channels, Index positions) {
     return positions == 1 ? kernels::column_gradient_sums_room(rows, channels) : channels;
   }

@@ -29,6 +29,7 @@ class DropoutBase : public LayerBase<Derived, Scalar_>, public detail::MaskSourc
   using Scalar = Scalar_;
 
   double p() const { return this->probability(); }
+  static constexpr int fixed_output_features(int features) { return features; }
 
  protected:
   DropoutBase(double p, DropoutOptions options) : MaskSource(p, options.seed, Derived::name, "p") {}

@@ -2,13 +2,14 @@
 
 #include <type_traits>  // remove_reference_t
 
-#include "evenkeel/core/buffer.hpp"     // MatrixCache
-#include "evenkeel/core/error.hpp"      // ShapeError, UsageError
-#include "evenkeel/core/mode.hpp"       // Mode
-#include "evenkeel/core/parameter.hpp"  // Accumulate
-#include "evenkeel/core/types.hpp"      // Real, Matrix
-#include "evenkeel/core/view.hpp"       // read, Output
-#include "evenkeel/core/workspace.hpp"  // Workspace
+#include "evenkeel/core/buffer.hpp"        // MatrixCache
+#include "evenkeel/core/error.hpp"         // ShapeError, UsageError
+#include "evenkeel/core/mode.hpp"          // Mode
+#include "evenkeel/core/parameter.hpp"     // Accumulate
+#include "evenkeel/core/types.hpp"         // Real, Matrix
+#include "evenkeel/core/view.hpp"          // read, Output
+#include "evenkeel/core/workspace.hpp"     // Workspace
+#include "evenkeel/layers/fixed_size.hpp"  // InferOutput, InferWorkspace
 
 namespace evenkeel {
 namespace detail {
@@ -48,6 +49,7 @@ void check_shape(const char* layer, const char* function, const char* what, Inde
 ///     void run_infer(x, y, workspace) const
 ///     bool needs_input() const                                  whether run_backward reads x
 ///     void check_values(x, mode)                                optional: throws for values it cannot take
+///     fixed_output_features, fixed_infer_bytes                  optional: see layers/fixed_size.hpp
 ///
 /// Shapes  input: (batch, features); output and gradients accordingly. Any dense Eigen expression in, any writable Eigen
 ///         object of the right shape out, in either storage order.
@@ -62,6 +64,7 @@ class LayerBase {
   /// backward needs it.
   template <DenseOf<Scalar> X, WritableDenseOf<Scalar> Y>
   void forward(const X& x, Y&& y, Mode mode) {
+    static_assert(detail::takes<Derived, X>, "this layer takes another number of features than x has columns");
     self().check_input(x.rows(), x.cols(), mode, "forward");
     detail::check_shape(Derived::name, "forward", "output", x.rows(), self().output_features(x.cols()), y);
     const auto input = read<Scalar>(x);
@@ -108,6 +111,7 @@ class LayerBase {
   /// Stands alone: copies x, and returns the output in a matrix that the layer owns, valid until its next call.
   template <DenseOf<Scalar> X>
   const Matrix<Scalar>& forward(const X& x, Mode mode) {
+    static_assert(detail::takes<Derived, X>, "this layer takes another number of features than x has columns");
     self().check_input(x.rows(), x.cols(), mode, "forward");
     check_values_of(x, mode);
     Matrix<Scalar>& input = input_.get(x.rows(), x.cols());
@@ -141,6 +145,7 @@ class LayerBase {
   /// each, and without effect on a pending backward. y may be x.
   template <DenseOf<Scalar> X, WritableDenseOf<Scalar> Y>
   void infer(const X& x, Y&& y, Workspace<Scalar>& workspace) const {
+    static_assert(detail::takes<Derived, X>, "this layer takes another number of features than x has columns");
     self().check_input(x.rows(), x.cols(), Mode::eval, "infer");
     detail::check_shape(Derived::name, "infer", "output", x.rows(), self().output_features(x.cols()), y);
     const auto input = read<Scalar>(x);
@@ -149,12 +154,13 @@ class LayerBase {
     output.commit();
   }
 
-  /// The same into a matrix of its own.
+  /// The same into a matrix of its own: a Matrix, or, where its sizes are known at compile time, a FixedMatrix.
   template <DenseOf<Scalar> X>
-  Matrix<Scalar> infer(const X& x) const {
+  detail::InferOutput<Derived, X> infer(const X& x) const {
     self().check_input(x.rows(), x.cols(), Mode::eval, "infer");
-    Matrix<Scalar> y(x.rows(), self().output_features(x.cols()));
-    Workspace<Scalar> workspace;
+    detail::InferOutput<Derived, X> y;
+    y.resize(x.rows(), self().output_features(x.cols()));
+    detail::InferWorkspace<Derived, X> workspace;
     infer(x, y, workspace);
     return y;
   }

@@ -43,6 +43,11 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
   double epsilon() const { return options_.epsilon; }
   Index input_features() const { return features_; }
   Index output_features(Index) const { return features_; }
+  static constexpr int fixed_output_features(int features) { return detail::fixed_features(Features, features); }
+  static constexpr Index fixed_infer_bytes(int rows, int features) {
+    const Index needed = kernels::packed_row_norm_forward_scratch<Scalar>(rows, features, 1);
+    return needed > 0 ? Workspace<Scalar>::template bytes<Wide<Scalar>>(needed) : 0;
+  }
 
   Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
   Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }

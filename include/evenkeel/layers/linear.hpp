@@ -94,6 +94,9 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   Index input_features() const { return in_; }
   Index output_features(Index) const { return out_; }
+  static constexpr int fixed_output_features(int features) {
+    return detail::fixed_features(In, features) == detail::misfit ? detail::misfit : Out;
+  }
 
   Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
   Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }

@@ -91,7 +91,7 @@ class SparseLayerBase : public LayerBase<Derived, Scalar_> {
   }
 
   template <InputOf<Scalar> X>
-  Matrix<Scalar> infer(const X& x) const {
+  auto infer(const X& x) const {
     if constexpr (DenseOf<X, Scalar>) {
       return Base::infer(x);
     } else {

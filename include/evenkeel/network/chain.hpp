@@ -260,11 +260,11 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   template <class X>
   void run_infer(X x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
-    Index widest = 0;
+    Index widest = 0;  // of what is between layers
     Index features = input_columns(x);
-    each(self(), [&](const auto& layer, Index) {
+    each(self(), [&](const auto& layer, Index i) {
       features = layer.output_features(features);
-      widest = (std::max)(widest, features);
+      if (i + 1 < count()) widest = (std::max)(widest, features);
     });
     const std::array<View<Scalar>, 2> room = {frame.take(y.rows, widest), frame.take(y.rows, widest)};
     features = input_columns(x);

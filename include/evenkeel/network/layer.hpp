@@ -36,6 +36,7 @@ namespace evenkeel {
 ///     takes_sparse_input                        a static bool, true: as a first layer its calls also take x as a SparseView
 ///     name                                      a static string for messages and the summary
 ///     cast<U>() const                           the same layer in another scalar type, state included
+///     fixed_output_features, fixed_infer_bytes  static: what is known at compile time; see layers/fixed_size.hpp
 ///
 /// Whether a layer keeps all this, check_contract and check_gradients tell (checking/).
 template <class L>

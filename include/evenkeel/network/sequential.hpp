@@ -1,8 +1,9 @@
 #pragma once
 
-#include <cstddef>  // size_t
+#include <algorithm>  // max
+#include <cstddef>    // size_t
 #include <tuple>
-#include <type_traits>  // common_type
+#include <type_traits>  // is_same, type_identity
 #include <utility>      // index_sequence, move
 
 #include "evenkeel/network/chain.hpp"  // Chain
@@ -25,7 +26,29 @@ class Sequential final
   static constexpr const char* name = "Sequential";
   static_assert((std::is_same_v<Scalar, typename Layers::Scalar> && ...), "all layers must have the same Scalar");
 
-  explicit Sequential(Layers... layers) : layers_(std::move(layers)...) { this->join(); }
+  /// What is known of it when it is compiled; see layers/fixed_size.hpp.
+  static constexpr int fixed_output_features(int features) {
+    ((features = detail::fixed_output_features<Layers>(features)), ...);
+    return features;
+  }
+  static constexpr Index fixed_infer_bytes(int rows, int features) {
+    Index of_layers = 0;  // one at a time
+    int widest = 0;       // of what is between them
+    std::size_t left = sizeof...(Layers);
+    const auto go_through = [&]<class L>(std::type_identity<L>) {
+      of_layers = (std::max)(of_layers, detail::fixed_infer_bytes<L>(rows, features));
+      features = detail::fixed_output_features<L>(features);
+      if (--left > 0) widest = (std::max)(widest, features);
+    };
+    (go_through(std::type_identity<Layers>()), ...);
+    return 2 * Workspace<Scalar>::template bytes<Scalar>(Index{rows} * widest) + of_layers;
+  }
+
+  explicit Sequential(Layers... layers) : layers_(std::move(layers)...) {
+    static_assert(fixed_output_features(Eigen::Dynamic) != detail::misfit,
+                  "a layer takes another number of features than the layer before it gives");
+    this->join();
+  }
 
   template <std::size_t I>
   auto& layer() {
