@@ -1,8 +1,9 @@
 #pragma once
 
-#include <Eigen/Core>  // Matrix, Map, Index
+#include <Eigen/Core>  // Matrix, Map, Index, half, bfloat16
 
-#include <concepts>  // same_as
+#include <concepts>     // same_as
+#include <type_traits>  // conditional_t
 
 static_assert(EIGEN_VERSION_AT_LEAST(3, 4, 0), "evenkeel needs Eigen 3.4.0 or newer");
 
@@ -11,9 +12,22 @@ namespace evenkeel {
 
 using Index = Eigen::Index;
 
-/// Types a layer can compute in. Storage-only half types are not among them.
+/// Types a layer can compute in.
 template <typename T>
 concept Real = std::same_as<T, float> || std::same_as<T, double> || std::same_as<T, long double>;
+
+/// Types of 16 bits: data can be stored in them, nothing is computed in them.
+template <typename T>
+concept Half = std::same_as<T, Eigen::half> || std::same_as<T, Eigen::bfloat16>;
+
+/// Types a layer's input and output can be stored in.
+template <typename T>
+concept Storable = Real<T> || Half<T>;
+
+/// The type of parameters, of statistics and of all that is computed for data of a storable type: float for the halves, which
+/// become floats as they are read and are rounded once, as they are written; each other type for itself.
+template <typename T>
+using Arithmetic = std::conditional_t<Half<T>, float, T>;
 
 /// A batch: one example per row, row-major.
 template <typename Scalar>

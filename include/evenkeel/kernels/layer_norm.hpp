@@ -1,6 +1,7 @@
 #pragma once
 
 #include "evenkeel/core/parameter.hpp"    // Accumulate
+#include "evenkeel/core/types.hpp"        // Arithmetic, Wide
 #include "evenkeel/core/view.hpp"         // View
 #include "evenkeel/kernels/moments.hpp"   // RowMoments
 #include "evenkeel/kernels/row_norm.hpp"  // the arithmetic
@@ -10,9 +11,11 @@ namespace evenkeel::kernels {
 /// y = weight * (x - mean) / sqrt(variance + epsilon) + bias, with mean and biased variance of each row.
 /// Ba, Kiros & Hinton 2016, equations 3 and 4, plus epsilon. Keeps the moments of each row where `kept` is given. y may be x.
 /// scratch: as row_norm_forward_scratch says.
-template <typename Scalar>
-void layer_norm_forward(View<const Scalar> x, const Scalar* weight, const Scalar* bias, double epsilon, View<Scalar> y,
-                        RowMoments<Scalar>* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
+template <typename Stored>
+void layer_norm_forward(View<const Stored> x, const Arithmetic<Stored>* weight, const Arithmetic<Stored>* bias,
+                        double epsilon, View<Stored> y, RowMoments<Arithmetic<Stored>>* kept = nullptr,
+                        Wide<Stored>* scratch = nullptr) {
+  using Scalar = Arithmetic<Stored>;
   row_norm_forward<ByMoments<Scalar>>(x, Affine<Scalar>{weight, bias}, epsilon, y, kept, scratch);
 }
 
@@ -23,10 +26,11 @@ void layer_norm_forward(View<const Scalar> x, const Scalar* weight, const Scalar
 ///
 /// dx without data is not computed; dweight and dbias may be null. dx may be x or dy.
 /// scratch: as row_norm_backward_scratch says.
-template <typename Scalar>
-void layer_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight,
-                         const RowMoments<Scalar>* kept, View<Scalar> dx, Scalar* dweight, Scalar* dbias,
-                         Accumulate accumulate, Wide<Scalar>* scratch) {
+template <typename Stored>
+void layer_norm_backward(View<const Stored> x, View<const Stored> dy, const Arithmetic<Stored>* weight,
+                         const RowMoments<Arithmetic<Stored>>* kept, View<Stored> dx, Arithmetic<Stored>* dweight,
+                         Arithmetic<Stored>* dbias, Accumulate accumulate, Wide<Stored>* scratch) {
+  using Scalar = Arithmetic<Stored>;
   row_norm_backward<ByMoments<Scalar>>(x, dy, Affine<Scalar>{weight, nullptr}, kept, dx, dweight, dbias, accumulate,
                                        scratch);
 }

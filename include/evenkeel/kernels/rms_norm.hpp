@@ -1,6 +1,7 @@
 #pragma once
 
 #include "evenkeel/core/parameter.hpp"    // Accumulate
+#include "evenkeel/core/types.hpp"        // Arithmetic, Wide
 #include "evenkeel/core/view.hpp"         // View
 #include "evenkeel/kernels/row_norm.hpp"  // the arithmetic
 
@@ -9,9 +10,10 @@ namespace evenkeel::kernels {
 /// y = (offset + weight) * x / sqrt(mean(x^2) + epsilon), the mean being that of the row.
 /// Zhang & Sennrich 2019, equation 4, plus epsilon. Keeps 1 / sqrt(...) of each row where `kept` is given. y may be x.
 /// scratch: as row_norm_forward_scratch says.
-template <typename Scalar>
-void rms_norm_forward(View<const Scalar> x, const Scalar* weight, Scalar offset, double epsilon, View<Scalar> y,
-                      Scalar* kept = nullptr, Wide<Scalar>* scratch = nullptr) {
+template <typename Stored>
+void rms_norm_forward(View<const Stored> x, const Arithmetic<Stored>* weight, Arithmetic<Stored> offset, double epsilon,
+                      View<Stored> y, Arithmetic<Stored>* kept = nullptr, Wide<Stored>* scratch = nullptr) {
+  using Scalar = Arithmetic<Stored>;
   row_norm_forward<ByRms<Scalar>>(x, Affine<Scalar>{weight, nullptr, offset}, epsilon, y, kept, scratch);
 }
 
@@ -22,10 +24,11 @@ void rms_norm_forward(View<const Scalar> x, const Scalar* weight, Scalar offset,
 ///
 /// dx without data is not computed; dweight may be null. dx may be x or dy.
 /// scratch: as row_norm_backward_scratch says.
-template <typename Scalar>
-void rms_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Scalar* weight, Scalar offset,
-                       const Scalar* kept, View<Scalar> dx, Scalar* dweight, Accumulate accumulate,
-                       Wide<Scalar>* scratch) {
+template <typename Stored>
+void rms_norm_backward(View<const Stored> x, View<const Stored> dy, const Arithmetic<Stored>* weight,
+                       Arithmetic<Stored> offset, const Arithmetic<Stored>* kept, View<Stored> dx,
+                       Arithmetic<Stored>* dweight, Accumulate accumulate, Wide<Stored>* scratch) {
+  using Scalar = Arithmetic<Stored>;
   row_norm_backward<ByRms<Scalar>>(x, dy, Affine<Scalar>{weight, nullptr, offset}, kept, dx, dweight,
                                    static_cast<Scalar*>(nullptr), accumulate, scratch);
 }

@@ -338,51 +338,57 @@ class GradientSums {
 }  // namespace detail
 
 /// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous, or few.
-template <typename Scalar>
-constexpr Index packed_row_norm_forward_scratch(Index rows, Index columns, Index workers) {
-  return Packing(columns, rows).room<Scalar>(1, RowChunks(rows, columns).count > 1 ? workers : 1);
+template <typename Stored>
+constexpr Index packed_row_norm_forward_scratch(Index rows, Index columns, Index workers, bool together = false) {
+  const Index working = RowChunks(rows, columns).count > 1 ? workers : 1;
+  return Packing(columns, rows, together).room<Arithmetic<Stored>>(1, working);
 }
-template <typename Scalar>
-Index row_norm_forward_scratch(View<const Scalar> x, View<const Scalar> y, Index workers = most_workers()) {
-  return contiguous_rows(x, y) ? 0 : packed_row_norm_forward_scratch<Scalar>(x.rows, x.columns, workers);
+template <typename Stored>
+Index row_norm_forward_scratch(View<const Stored> x, View<const Stored> y, Index workers = most_workers()) {
+  if (contiguous_rows(x, y)) return 0;
+  return packed_row_norm_forward_scratch<Stored>(x.rows, x.columns, workers, rows_together(x) && rows_together(y));
 }
 
 /// y = x^ (offset + weight) + bias. Keeps what the backward pass needs of each row where `kept` is given. y may be x.
-template <class Norm, class AnyAffine, typename Scalar = typename Norm::Scalar>
-void row_norm_forward(View<const Scalar> x, AnyAffine affine, double epsilon, View<Scalar> y, typename Norm::Kept* kept,
-                      Wide<Scalar>* scratch) {
+/// Stored: Norm::Scalar, or halves.
+template <class Norm, class AnyAffine, typename Stored = typename Norm::Scalar>
+void row_norm_forward(View<const Stored> x, AnyAffine affine, double epsilon, View<Stored> y, typename Norm::Kept* kept,
+                      Wide<Stored>* scratch) {
+  using Scalar = typename Norm::Scalar;
   const RowChunks chunks(x.rows, x.columns);
   const auto kept_from = [&](Index row) { return kept == nullptr ? nullptr : kept + row; };
-  if (contiguous_rows(x, y))
-    return parallel_for(chunks.count, x.size(), [&](Index chunk) {
-      with_stores(y, [&](auto stores) {
-        const Index first = chunks.first(chunk), count = chunks.end(chunk) - first;
-        detail::forward_rows<Norm>(stores, is_near(x), x.middle_rows(first, count), affine, epsilon,
-                                   y.middle_rows(first, count), kept_from(first));
+  if constexpr (Real<Stored>)
+    if (contiguous_rows(x, y))
+      return parallel_for(chunks.count, x.size(), [&](Index chunk) {
+        with_stores(y, [&](auto stores) {
+          const Index first = chunks.first(chunk), count = chunks.end(chunk) - first;
+          detail::forward_rows<Norm>(stores, is_near(x), x.middle_rows(first, count), affine, epsilon,
+                                     y.middle_rows(first, count), kept_from(first));
+        });
       });
-    });
-  const Packing packing(x.columns, x.rows);
+  const Packing packing(x.columns, x.rows, rows_together(x) && rows_together(y));
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
     const PackedRows<Scalar> packed(packing, scratch, worker);
     detail::for_each_block(chunks, chunk, packing.rows, [&](Index first, Index count) {
       const View<Scalar> rows = packed(x.middle_rows(first, count));
       detail::forward_rows<Norm>(CachedStores{}, true, View<const Scalar>(rows), affine, epsilon, rows,
                                  kept_from(first));
-      copy<Scalar>(rows, y.middle_rows(first, count));
+      copy<Scalar, Stored>(rows, y.middle_rows(first, count));
     });
   });
 }
 
 /// Numbers of scratch that row_norm_backward needs, with so many scales to learn. (dx may be without data.)
-template <typename Scalar>
-Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx, Index scales,
+template <typename Stored>
+Index row_norm_backward_scratch(View<const Stored> x, View<const Stored> dy, View<const Stored> dx, Index scales,
                                 Index workers = most_workers()) {
-  const bool packs = !contiguous_rows(x, dy) || (dx.data != nullptr && !contiguous_rows(dx));
-  return RowChunks(x.rows, x.columns).count * detail::GradientSums<Scalar>::numbers(scales) +
-         (packs ? Packing(x.columns).room<Scalar>(2, workers) : 0);
+  const Index of_sums = RowChunks(x.rows, x.columns).count * detail::GradientSums<Arithmetic<Stored>>::numbers(scales);
+  const bool together = rows_together(x) && rows_together(dy) && (dx.data == nullptr || rows_together(dx));
+  if (Real<Stored> && together) return of_sums;
+  return of_sums + Packing(x.columns, 64, together).room<Arithmetic<Stored>>(2, workers);
 }
-template <typename Scalar>
-Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx) {
+template <typename Stored>
+Index row_norm_backward_scratch(View<const Stored> x, View<const Stored> dy, View<const Stored> dx) {
   return row_norm_backward_scratch(x, dy, dx, x.columns);
 }
 
@@ -391,16 +397,18 @@ Index row_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, Vie
 ///     dx      = (g - mean(g) - x^ mean(g x^)) * inverse      means over the row; without mean(g) where x^ is not centred
 ///     dweight = sum(dy x^)        dbias = sum(dy)            sums over the batch
 ///
-/// dx without data is not computed; dweight and dbias may be null. dx may be x or dy.
-template <class Norm, class AnyAffine, typename Scalar = typename Norm::Scalar>
-void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, AnyAffine affine, const typename Norm::Kept* kept,
-                       View<Scalar> dx, Scalar* dweight, Scalar* dbias, Accumulate accumulate, Wide<Scalar>* scratch) {
+/// dx without data is not computed; dweight and dbias may be null. dx may be x or dy. Stored: Norm::Scalar, or halves.
+template <class Norm, class AnyAffine, typename Stored = typename Norm::Scalar>
+void row_norm_backward(View<const Stored> x, View<const Stored> dy, AnyAffine affine, const typename Norm::Kept* kept,
+                       View<Stored> dx, typename Norm::Scalar* dweight, typename Norm::Scalar* dbias,
+                       Accumulate accumulate, Wide<Stored>* scratch) {
+  using Scalar = typename Norm::Scalar;
   using Sums = detail::GradientSums<Scalar>;
   const Index scales = affine.size(x.columns);
   const RowChunks chunks(x.rows, x.columns);
-  const Packing packing(x.columns);
   Wide<Scalar>* const room = scratch + chunks.count * Sums::numbers(scales);
-  const View<Scalar> result = dx.data == nullptr ? View<Scalar>{nullptr, x.rows, x.columns, x.columns, 1} : dx;
+  const View<Stored> result = dx.data == nullptr ? View<Stored>{nullptr, x.rows, x.columns, x.columns, 1} : dx;
+  const Packing packing(x.columns, 64, rows_together(x) && rows_together(dy) && rows_together(result));
   const auto dx_rows = [&](Index first, Index count) { return dx.data == nullptr ? dx : dx.middle_rows(first, count); };
 
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
@@ -414,19 +422,20 @@ void row_norm_backward(View<const Scalar> x, View<const Scalar> dy, AnyAffine af
         detail::backward_rows<Norm>(stores, near, input, delta, affine, kept + first, output, sums.weight_total(),
                                     sums.bias_total());
     };
-    if (contiguous_rows(x, dy, result))
-      return with_stores(result, [&](auto stores) {
-        detail::for_each_block(chunks, chunk, Sums::most_rows, [&](Index first, Index count) {
-          rows_backward(stores, is_near(x), x.middle_rows(first, count), dy.middle_rows(first, count), first,
-                        dx_rows(first, count));
-          sums.add_up();
+    if constexpr (Real<Stored>)
+      if (contiguous_rows(x, dy, result))
+        return with_stores(result, [&](auto stores) {
+          detail::for_each_block(chunks, chunk, Sums::most_rows, [&](Index first, Index count) {
+            rows_backward(stores, is_near(x), x.middle_rows(first, count), dy.middle_rows(first, count), first,
+                          dx_rows(first, count));
+            sums.add_up();
+          });
         });
-      });
     const PackedRows<Scalar> input(packing, room, 2 * worker), delta(packing, room, 2 * worker + 1);
     detail::for_each_block(chunks, chunk, packing.rows, [&](Index first, Index count) {
       const View<Scalar> rows = input(x.middle_rows(first, count)), changes = delta(dy.middle_rows(first, count));
-      rows_backward(CachedStores{}, true, rows, changes, first, dx.data == nullptr ? dx : rows);
-      if (dx.data != nullptr) copy<Scalar>(rows, dx.middle_rows(first, count));
+      rows_backward(CachedStores{}, true, rows, changes, first, dx.data == nullptr ? View<Scalar>{} : rows);
+      if (dx.data != nullptr) copy<Scalar, Stored>(rows, dx.middle_rows(first, count));
       if ((first + count - chunks.first(chunk)) % Sums::most_rows == 0) sums.add_up();
     });
     sums.add_up();

@@ -6,7 +6,7 @@
 #include "evenkeel/core/error.hpp"         // ShapeError, UsageError
 #include "evenkeel/core/mode.hpp"          // Mode
 #include "evenkeel/core/parameter.hpp"     // Accumulate
-#include "evenkeel/core/types.hpp"         // Real, Matrix
+#include "evenkeel/core/types.hpp"         // Storable, Matrix
 #include "evenkeel/core/view.hpp"          // read, Output
 #include "evenkeel/core/workspace.hpp"     // Workspace
 #include "evenkeel/layers/fixed_size.hpp"  // InferOutput, InferWorkspace
@@ -53,9 +53,12 @@ void check_shape(const char* layer, const char* function, const char* what, Inde
 ///
 /// Shapes  input: (batch, features); output and gradients accordingly. Any dense Eigen expression in, any writable Eigen
 ///         object of the right shape out, in either storage order.
+/// Halves  Eigen::half and Eigen::bfloat16 as Scalar store what goes in and out: it is one type for input, output and their
+///         gradients. Parameters, statistics and all arithmetic are of float (sums over rows and batches of double), so that
+///         each result is rounded once, after gain and shift. Rows are converted some at a time.
 /// Errors  ShapeError for shapes, UsageError for backward before forward; a call that throws leaves the layer as it was.
 ///         (One that an inner layer of a network throws for values, not shapes, leaves nothing to differentiate.)
-template <class Derived, Real Scalar_>
+template <class Derived, Storable Scalar_>
 class LayerBase {
  public:
   using Scalar = Scalar_;

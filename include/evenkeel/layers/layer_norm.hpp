@@ -3,6 +3,7 @@
 #include "evenkeel/core/buffer.hpp"         // Buffer
 #include "evenkeel/core/check.hpp"          // positive, size_of
 #include "evenkeel/core/parameter.hpp"      // Parameter
+#include "evenkeel/core/types.hpp"          // Storable, Arithmetic
 #include "evenkeel/kernels/layer_norm.hpp"  // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"   // LayerBase
 
@@ -22,18 +23,19 @@ struct LayerNormOptions {
 /// Shapes  input, output and their gradients: (batch, features); weight, bias: (1, features), starting at one and zero.
 /// Modes   all compute the same.
 /// Source  Ba, Kiros & Hinton 2016, equations 3 and 4, https://arxiv.org/abs/1607.06450; torch.nn.LayerNorm(features).
-template <Real Scalar_, int Features = Eigen::Dynamic>
+template <Storable Scalar_, int Features = Eigen::Dynamic>
 class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "LayerNorm";
 
   /// Throws std::invalid_argument if features < 1 or epsilon is not a positive finite number.
   explicit LayerNorm(Index features, LayerNormOptions options = {})
       : features_{detail::size_of<Features>(features, name)},
         options_{options},
-        weight_{"weight", ParameterKind::norm_scale, 1, features_, Scalar(1), options.weight},
-        bias_{"bias", ParameterKind::norm_shift, 1, features_, Scalar(0), options.bias} {
+        weight_{"weight", ParameterKind::norm_scale, 1, features_, Number(1), options.weight},
+        bias_{"bias", ParameterKind::norm_shift, 1, features_, Number(0), options.bias} {
     detail::positive(options.epsilon, name, "epsilon");
   }
   explicit LayerNorm(LayerNormOptions options = {}) requires(Features != Eigen::Dynamic)
@@ -49,27 +51,27 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
     return needed > 0 ? Workspace<Scalar>::template bytes<Wide<Scalar>>(needed) : 0;
   }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
 
-  template <Real U>
+  template <Storable U>
   LayerNorm<U, Features> cast() const {
     LayerNorm<U, Features> result(features_, options_);
-    result.weight_ = weight_.template cast<U>();
-    result.bias_ = bias_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
+    result.bias_ = bias_.template cast<Arithmetic<U>>();
     return result;
   }
 
   /// What this layer computes with, for kernels that do its work together with that of its neighbours; it keeps what they
   /// keep of so many rows. The const one keeps nothing.
-  kernels::RowNorm<kernels::ByMoments<Scalar>> row_norm(Index rows) {
+  kernels::RowNorm<kernels::ByMoments<Number>> row_norm(Index rows) {
     return {{weight_.data(), bias_.data()},
             options_.epsilon,
             moments_.resize(rows),
             weight_.gradient().data,
             bias_.gradient().data};
   }
-  kernels::RowNorm<kernels::ByMoments<Scalar>> row_norm() const {
+  kernels::RowNorm<kernels::ByMoments<Number>> row_norm() const {
     return {{weight_.data(), bias_.data()}, options_.epsilon};
   }
 
@@ -79,7 +81,7 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
 
  private:
   friend LayerBase<LayerNorm, Scalar>;
-  template <Real, int>
+  template <Storable, int>
   friend class LayerNorm;
 
   static constexpr bool needs_input() { return true; }
@@ -104,9 +106,9 @@ class LayerNorm final : public LayerBase<LayerNorm<Scalar_, Features>, Scalar_> 
 
   Index features_;                                       // >= 1
   LayerNormOptions options_;                             // checked
-  detail::Parameter<Scalar> weight_;                     // (1, features), starts at one
-  detail::Parameter<Scalar> bias_;                       // (1, features), starts at zero
-  detail::Buffer<kernels::RowMoments<Scalar>> moments_;  // (batch), of the last forward
+  detail::Parameter<Number> weight_;                     // (1, features), starts at one
+  detail::Parameter<Number> bias_;                       // (1, features), starts at zero
+  detail::Buffer<kernels::RowMoments<Number>> moments_;  // (batch), of the last forward
   detail::Buffer<Wide<Scalar>> scratch_;                 // partial sums, packed rows
 };
 

@@ -3,6 +3,7 @@
 #include "evenkeel/core/buffer.hpp"        // Buffer
 #include "evenkeel/core/check.hpp"         // positive, size_of
 #include "evenkeel/core/parameter.hpp"     // Parameter
+#include "evenkeel/core/types.hpp"         // Storable, Arithmetic
 #include "evenkeel/kernels/rms_norm.hpp"   // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"  // LayerBase
 
@@ -22,10 +23,11 @@ struct RMSNormOptions {
 /// Modes   all compute the same.
 /// Source  Zhang & Sennrich 2019, equation 4, https://arxiv.org/abs/1910.07467, plus epsilon where torch.nn.RMSNorm has it.
 ///         PyTorch's default for epsilon is the type's machine epsilon; here it is 1e-5, as in every other norm.
-template <Real Scalar_, int Features = Eigen::Dynamic>
+template <Storable Scalar_, int Features = Eigen::Dynamic>
 class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "RMSNorm";
 
   /// Throws std::invalid_argument if features < 1 or epsilon is not a positive finite number.
@@ -36,7 +38,7 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
                 ParameterKind::norm_scale,
                 1,
                 features_,
-                options.unit_offset && options.weight ? Scalar(0) : Scalar(1),
+                options.unit_offset && options.weight ? Number(0) : Number(1),
                 options.weight} {
     detail::positive(options.epsilon, name, "epsilon");
   }
@@ -45,7 +47,7 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
   Index features() const { return features_; }
   double epsilon() const { return options_.epsilon; }
   /// The gain is this plus the weight: one with unit_offset, else zero.
-  Scalar weight_offset() const { return options_.unit_offset && options_.weight ? Scalar(1) : Scalar(0); }
+  Number weight_offset() const { return options_.unit_offset && options_.weight ? Number(1) : Number(0); }
   Index input_features() const { return features_; }
   Index output_features(Index) const { return features_; }
   static constexpr int fixed_output_features(int features) { return detail::fixed_features(Features, features); }
@@ -54,25 +56,25 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
     return needed > 0 ? Workspace<Scalar>::template bytes<Wide<Scalar>>(needed) : 0;
   }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_); }
 
-  template <Real U>
+  template <Storable U>
   RMSNorm<U, Features> cast() const {
     RMSNorm<U, Features> result(features_, options_);
-    result.weight_ = weight_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
     return result;
   }
 
   /// What this layer computes with, for kernels that do its work together with that of its neighbours; it keeps what they
   /// keep of so many rows. The const one keeps nothing.
-  kernels::RowNorm<kernels::ByRms<Scalar>> row_norm(Index rows) {
+  kernels::RowNorm<kernels::ByRms<Number>> row_norm(Index rows) {
     return {{weight_.data(), nullptr, weight_offset()},
             options_.epsilon,
             inverse_rms_.resize(rows),
             weight_.gradient().data};
   }
-  kernels::RowNorm<kernels::ByRms<Scalar>> row_norm() const {
+  kernels::RowNorm<kernels::ByRms<Number>> row_norm() const {
     return {{weight_.data(), nullptr, weight_offset()}, options_.epsilon};
   }
 
@@ -82,7 +84,7 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
 
  private:
   friend LayerBase<RMSNorm, Scalar>;
-  template <Real, int>
+  template <Storable, int>
   friend class RMSNorm;
 
   static constexpr bool needs_input() { return true; }
@@ -108,8 +110,8 @@ class RMSNorm final : public LayerBase<RMSNorm<Scalar_, Features>, Scalar_> {
 
   Index features_;                        // >= 1
   RMSNormOptions options_;                // checked
-  detail::Parameter<Scalar> weight_;      // (1, features); the gain is weight_offset() + weight
-  detail::Buffer<Scalar> inverse_rms_;    // (batch), of the last forward
+  detail::Parameter<Number> weight_;      // (1, features); the gain is weight_offset() + weight
+  detail::Buffer<Number> inverse_rms_;    // (batch), of the last forward
   detail::Buffer<Wide<Scalar>> scratch_;  // partial sums, packed rows
 };
 

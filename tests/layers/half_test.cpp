@@ -1,0 +1,171 @@
+// Layers whose data are halves: Eigen::half and Eigen::bfloat16.
+
+#include <algorithm>  // max
+#include <cmath>      // abs, frexp, ldexp
+#include <cstdint>    // uint32_t
+#include <type_traits>
+
+#include "catch.hpp"
+#include "core/compare.hpp"
+#include "core/values.hpp"
+#include "evenkeel/layers/layer_norm.hpp"
+#include "evenkeel/layers/rms_norm.hpp"
+#include "kernels/strided.hpp"
+#include "layers/reference.hpp"
+
+namespace ek = evenkeel;
+using ek::Index;
+using ek::Matrix;
+using reference::exact;
+using reference::Numbers;
+using strided::Order;
+using strided::Storage;
+
+namespace {
+
+template <typename Stored>
+Matrix<Stored> halves(Index rows, Index columns, std::uint32_t seed) {
+  return values::random<float>(rows, columns, seed).template cast<Stored>();
+}
+template <class M>
+Matrix<float> floats(const M& matrix) {
+  return matrix.template cast<float>();
+}
+
+/// Whether each number is `expected`, once computed in float, with a last bit or two off, and then rounded once.
+template <typename Stored>
+bool rounded_once(const Matrix<Stored>& numbers, const Numbers& expected) {
+  constexpr int fraction = std::is_same_v<Stored, Eigen::half> ? 10 : 7;
+  constexpr int lowest = std::is_same_v<Stored, Eigen::half> ? -14 : -126;  // exponent of the smallest normal number
+  const long double float_error = std::ldexp(expected.cwiseAbs().maxCoeff(), -21);
+  for (Index i = 0; i < expected.rows(); ++i)
+    for (Index j = 0; j < expected.cols(); ++j) {
+      int exponent;
+      std::frexp(expected(i, j), &exponent);
+      const long double unit = std::ldexp(1.0L, (std::max)(exponent - 1, lowest) - fraction);  // of the last place
+      if (!(std::abs(static_cast<long double>(numbers(i, j)) - expected(i, j)) <= unit / 2 + float_error)) return false;
+    }
+  return true;
+}
+
+template <class Parameters>
+void set_parameters(Parameters parameters) {
+  std::uint32_t seed = 100;
+  for (auto& parameter : parameters)
+    parameter.value = values::positive<float>(parameter.value.rows(), parameter.value.cols(), ++seed);
+}
+
+/// What the layer computes is what it computes of the same numbers in float, rounded once: output, gradients, in every storage
+/// order and in place. The gradients of parameters are the float layer's.
+template <class Layer>
+void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mode mode = ek::Mode::train) {
+  using Stored = typename Layer::Scalar;
+  set_parameters(layer.parameters());
+  const auto x = halves<Stored>(rows, columns, 1);
+  auto in_float = layer.template cast<float>();
+  const Matrix<Stored> y = floats(in_float.forward(floats(x), mode)).template cast<Stored>();
+  const auto dy = halves<Stored>(rows, y.cols(), 2);
+  const Matrix<Stored> dx = floats(in_float.backward(floats(dy))).template cast<Stored>();
+  const Matrix<Stored> inferred = floats(in_float.infer(floats(x))).template cast<Stored>();
+  const auto same = [](const Matrix<Stored>& a, const Matrix<Stored>& b) {
+    return compare::same_bits(floats(a), floats(b));
+  };
+  const auto same_parameter_gradients = [&](Layer& other) {
+    const auto expected = in_float.parameters();
+    const auto actual = other.parameters();
+    REQUIRE(actual.size() == expected.size());
+    for (std::size_t i = 0; i < actual.size(); ++i)
+      if (!compare::same_bits(actual[i].gradient, expected[i].gradient)) return false;
+    return true;
+  };
+
+  for (const Order in : strided::orders)
+    for (const Order out : strided::orders) {
+      INFO("orders " << static_cast<int>(in) << ", " << static_cast<int>(out));
+      Layer fresh = layer;
+      Storage<Stored> input(x, in), output(y, out), delta(dy, in), gradient(x, out);
+      fresh.forward(ek::as_map(input.fixed()), ek::as_map(output.view()), mode);
+      CHECK(same(output.matrix(), y));
+      CHECK(output.gaps_untouched());
+      fresh.backward(ek::as_map(input.fixed()), ek::as_map(delta.fixed()), ek::as_map(gradient.view()));
+      CHECK(same(gradient.matrix(), dx));
+      CHECK(gradient.gaps_untouched());
+      CHECK(same_parameter_gradients(fresh));
+      ek::Workspace<Stored> workspace;
+      fresh.infer(ek::as_map(input.fixed()), ek::as_map(output.view()), workspace);
+      CHECK(same(output.matrix(), inferred));
+    }
+
+  Layer fresh = layer;
+  fresh.forward(x, Matrix<Stored>(y), mode);
+  fresh.backward_parameters(x, dy);
+  CHECK(same_parameter_gradients(fresh));
+  CHECK(same(fresh.forward(x, mode), layer.forward(x, mode)));  // the call that stands alone
+  CHECK(same(layer.backward(dy), dx));
+  if (x.cols() != y.cols()) return;
+  Matrix<Stored> in_place = x;
+  Layer again = layer;
+  ek::Workspace<Stored> workspace;
+  again.infer(in_place, in_place, workspace);
+  CHECK(same(in_place, inferred));
+  in_place = x;
+  again.forward(in_place, in_place, mode);
+  CHECK(same(in_place, y));
+  in_place = dy;
+  again.backward(x, in_place, in_place);
+  CHECK(same(in_place, dx));
+}
+
+}  // namespace
+
+TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are those of floats, rounded once", "[half]", Eigen::half,
+                   Eigen::bfloat16) {
+  // Rows packed on the stack and in scratch, more than at a time, and more than are summed in float.
+  check_is_float_rounded_once(ek::LayerNorm<TestType>(37), 141, 37);
+  check_is_float_rounded_once(ek::LayerNorm<TestType>(2500), 35, 2500);
+  check_is_float_rounded_once(ek::LayerNorm<TestType>(1, {.bias = false}), 3, 1);
+  check_is_float_rounded_once(ek::RMSNorm<TestType>(37), 70, 37);
+}
+
+TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are the equation, rounded once", "[half]", Eigen::half,
+                   Eigen::bfloat16) {
+  constexpr Index rows = 9, columns = 50;
+  auto x = halves<TestType>(rows, columns, 1);
+  x.row(1) *= TestType(1000);
+  x.row(2) /= TestType(1000);
+  x.row(3).array() += TestType(30);
+  ek::LayerNorm<TestType> layer_norm(columns);
+  set_parameters(layer_norm.parameters());
+  const auto of_layer_norm = layer_norm.parameters();
+  CHECK(rounded_once(
+      layer_norm.forward(x, ek::Mode::train),
+      reference::layer_norm(exact(x), exact(of_layer_norm[0].value), exact(of_layer_norm[1].value), 1e-5L)));
+  ek::RMSNorm<TestType> rms_norm(columns);
+  set_parameters(rms_norm.parameters());
+  CHECK(rounded_once(rms_norm.forward(x, ek::Mode::train),
+                     reference::rms_norm(exact(x), exact(rms_norm.parameters()[0].value), 1e-5L)));
+}
+
+TEST_CASE("Parameters of a layer of halves are floats", "[half]") {
+  ek::LayerNorm<Eigen::half> layer(3);
+  const ek::LayerNorm<Eigen::half> fixed(3);
+  static_assert(std::is_same_v<decltype(layer.parameters()), ek::Parameters<float>>);
+  static_assert(std::is_same_v<decltype(fixed.parameters()), ek::Parameters<const float>>);
+  layer.parameters()[0].value.setConstant(1.0001f);  // no half
+  CHECK(layer.cast<Eigen::bfloat16>().parameters()[0].value(0, 2) == 1.0001f);
+  CHECK(layer.cast<double>().parameters()[0].value(0, 2) == static_cast<double>(1.0001f));
+}
+
+TEST_CASE("A layer of halves takes and gives halves alone", "[half]") {
+  using Layer = ek::LayerNorm<Eigen::half>;
+  const auto takes = []<class X, class Y>(const X&, const Y&) {
+    return requires(Layer & layer, X x, Y y) { layer.forward(x, y, ek::Mode::train); };
+  };
+  const Matrix<Eigen::half> half;
+  const Matrix<Eigen::bfloat16> other;
+  const Matrix<float> number;
+  CHECK(takes(half, half));
+  CHECK_FALSE(takes(half, number));
+  CHECK_FALSE(takes(number, half));
+  CHECK_FALSE(takes(other, half));
+}
