@@ -8,8 +8,11 @@
 #include "catch.hpp"
 #include "core/compare.hpp"
 #include "core/values.hpp"
+#include "evenkeel/layers/alpha_dropout.hpp"
+#include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/layers/spatial_dropout.hpp"
 #include "kernels/strided.hpp"
 #include "layers/reference.hpp"
 
@@ -48,10 +51,18 @@ bool rounded_once(const Matrix<Stored>& numbers, const Numbers& expected) {
   return true;
 }
 
-template <class Parameters>
-void set_parameters(Parameters parameters) {
+template <class Layer>
+ek::Parameters<float> parameters_of(Layer& layer) {
+  if constexpr (requires { layer.parameters(); })
+    return layer.parameters();
+  else
+    return {};
+}
+
+template <class Layer>
+void set_parameters(Layer& layer) {
   std::uint32_t seed = 100;
-  for (auto& parameter : parameters)
+  for (auto& parameter : parameters_of(layer))
     parameter.value = values::positive<float>(parameter.value.rows(), parameter.value.cols(), ++seed);
 }
 
@@ -60,7 +71,7 @@ void set_parameters(Parameters parameters) {
 template <class Layer>
 void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mode mode = ek::Mode::train) {
   using Stored = typename Layer::Scalar;
-  set_parameters(layer.parameters());
+  set_parameters(layer);
   const auto x = halves<Stored>(rows, columns, 1);
   auto in_float = layer.template cast<float>();
   const Matrix<Stored> y = floats(in_float.forward(floats(x), mode)).template cast<Stored>();
@@ -71,8 +82,8 @@ void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mod
     return compare::same_bits(floats(a), floats(b));
   };
   const auto same_parameter_gradients = [&](Layer& other) {
-    const auto expected = in_float.parameters();
-    const auto actual = other.parameters();
+    const auto expected = parameters_of(in_float);
+    const auto actual = parameters_of(other);
     REQUIRE(actual.size() == expected.size());
     for (std::size_t i = 0; i < actual.size(); ++i)
       if (!compare::same_bits(actual[i].gradient, expected[i].gradient)) return false;
@@ -100,8 +111,10 @@ void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mod
   fresh.forward(x, Matrix<Stored>(y), mode);
   fresh.backward_parameters(x, dy);
   CHECK(same_parameter_gradients(fresh));
-  CHECK(same(fresh.forward(x, mode), layer.forward(x, mode)));  // the call that stands alone
-  CHECK(same(layer.backward(dy), dx));
+  CHECK(same(Layer(layer).forward(x, mode), y));  // the call that stands alone
+  fresh = layer;
+  fresh.forward(x, mode);
+  CHECK(same(fresh.backward(dy), dx));
   if (x.cols() != y.cols()) return;
   Matrix<Stored> in_place = x;
   Layer again = layer;
@@ -135,15 +148,29 @@ TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are the equation, rounded on
   x.row(2) /= TestType(1000);
   x.row(3).array() += TestType(30);
   ek::LayerNorm<TestType> layer_norm(columns);
-  set_parameters(layer_norm.parameters());
+  set_parameters(layer_norm);
   const auto of_layer_norm = layer_norm.parameters();
   CHECK(rounded_once(
       layer_norm.forward(x, ek::Mode::train),
       reference::layer_norm(exact(x), exact(of_layer_norm[0].value), exact(of_layer_norm[1].value), 1e-5L)));
   ek::RMSNorm<TestType> rms_norm(columns);
-  set_parameters(rms_norm.parameters());
+  set_parameters(rms_norm);
   CHECK(rounded_once(rms_norm.forward(x, ek::Mode::train),
                      reference::rms_norm(exact(x), exact(rms_norm.parameters()[0].value), 1e-5L)));
+}
+
+TEMPLATE_TEST_CASE("Dropout of halves has the masks of floats, and rounds once", "[half]", Eigen::half,
+                   Eigen::bfloat16) {
+  // Rows drawn several at a time, one by one, and in more pieces than one.
+  for (const Index columns : {5, 130, 4200})
+    check_is_float_rounded_once(ek::Dropout<TestType>(0.3, {.seed = 7}), 9, columns);
+  check_is_float_rounded_once(ek::Dropout<TestType>(0.3), 9, 20, ek::Mode::eval);
+  check_is_float_rounded_once(ek::AlphaDropout<TestType>(0.3), 9, 130);
+  check_is_float_rounded_once(ek::SpatialDropout<TestType>(0.3, 6, 20), 9, 120);
+
+  const auto x = halves<TestType>(6, 50, 1);
+  ek::Dropout<TestType> layer(0.25, {.seed = 3});
+  CHECK(rounded_once(layer.forward(x, ek::Mode::train), reference::dropout(exact(x), {.p = 0.25, .seed = 3})));
 }
 
 TEST_CASE("Parameters of a layer of halves are floats", "[half]") {

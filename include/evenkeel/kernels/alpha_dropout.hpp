@@ -3,7 +3,7 @@
 #include <cmath>    // sqrt
 #include <cstdint>  // uint32_t, uint64_t
 
-#include "evenkeel/core/types.hpp"       // Wide
+#include "evenkeel/core/types.hpp"       // Wide, Arithmetic
 #include "evenkeel/core/view.hpp"        // View
 #include "evenkeel/kernels/dropout.hpp"  // drop_forward
 #include "evenkeel/kernels/lanes.hpp"    // Lanes, filled_with
@@ -42,8 +42,8 @@ AlphaRule<Scalar> alpha_rule(std::uint32_t threshold) {
 
 /// y = rule(x), whatever x is where it is dropped. y may be x. Keeps the mask in `mask`, unless that is null. Its backward is
 /// dropout_backward with the rule's scale.
-template <typename Scalar>
-void alpha_dropout_forward(View<const Scalar> x, const MaskKey& key, AlphaRule<Scalar> rule, View<Scalar> y,
+template <typename Stored>
+void alpha_dropout_forward(View<const Stored> x, const MaskKey& key, AlphaRule<Arithmetic<Stored>> rule, View<Stored> y,
                            std::uint64_t* mask) {
   detail::drop_forward(x, key, rule, y, mask);
 }

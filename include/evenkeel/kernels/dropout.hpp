@@ -3,12 +3,13 @@
 #include <algorithm>    // min
 #include <cstdint>      // uint32_t, uint64_t
 #include <cstring>      // memcpy
-#include <type_traits>  // is_same_v
+#include <type_traits>  // is_same_v, conditional_t
 
 #include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"          // Index
+#include "evenkeel/core/types.hpp"          // Index, Arithmetic
 #include "evenkeel/core/view.hpp"           // View
 #include "evenkeel/kernels/contiguous.hpp"  // contiguous_rows
+#include "evenkeel/kernels/convert.hpp"     // convert
 #include "evenkeel/kernels/lanes.hpp"       // with_stores, for_each_lanes
 #include "evenkeel/kernels/mask.hpp"        // MaskRounds, MaskWriter, MaskReader
 
@@ -84,22 +85,28 @@ EVENKEEL_INLINE inline void drop(std::uint64_t bits, Index count, const Rule& ru
   for_each_lanes<Scalar>(0, count, lanes_at);
 }
 
-/// In place of Stores, for rows that are not contiguous.
+/// In place of Stores, for rows that are not contiguous, or of halves.
 struct Strided {
-  Index x_stride, y_stride;
+  Index x_stride = 1, y_stride = 1;
 
   void finish() const {}
 };
 
 /// The same at column j of a row.
-template <typename Scalar, class Rule, class Stores>
-EVENKEEL_INLINE inline void drop_at(Index j, std::uint64_t bits, Index count, const Rule& rule, const Scalar* x,
-                                    Scalar* y, Stores stores) {
+template <typename Stored, class Rule, class Stores>
+EVENKEEL_INLINE inline void drop_at(Index j, std::uint64_t bits, Index count, const Rule& rule, const Stored* x,
+                                    Stored* y, Stores stores) {
   if constexpr (std::is_same_v<Stores, Strided>) {
-    Scalar piece[mask_bits];
-    for (Index k = 0; k < count; ++k) piece[k] = x[(j + k) * stores.x_stride];
+    Arithmetic<Stored> piece[mask_bits];
+    if (stores.x_stride == 1)
+      convert(count, x + j, piece);
+    else
+      for (Index k = 0; k < count; ++k) convert(x[(j + k) * stores.x_stride], piece[k]);
     drop(bits, count, rule, piece, piece, CachedStores{});
-    for (Index k = 0; k < count; ++k) y[(j + k) * stores.y_stride] = piece[k];
+    if (stores.y_stride == 1)
+      convert(count, piece, y + j);
+    else
+      for (Index k = 0; k < count; ++k) convert(piece[k], y[(j + k) * stores.y_stride]);
   } else {
     prefetch_ahead(x + j);
     drop(bits, count, rule, x + j, y + j, stores);
@@ -186,8 +193,8 @@ class KeptRows {
 };
 
 /// Rows from `first` to `end`.
-template <class Masks, class Rule, typename Scalar, class Stores>
-void drop_rows(Masks&& masks, Index first, Index end, Rule rule, View<const Scalar> x, View<Scalar> y, Stores stores) {
+template <class Masks, class Rule, typename Stored, class Stores>
+void drop_rows(Masks&& masks, Index first, Index end, Rule rule, View<const Stored> x, View<Stored> y, Stores stores) {
   for (Index left = 0; left < x.columns; left += Masks::most_columns) {
     const Index right = (std::min)(left + Masks::most_columns, x.columns);
     masks.begin_columns(left, right - left);
@@ -269,8 +276,9 @@ class KeptColumns {
 };
 
 /// Blocks of 8 columns from `first` to `end`, in matrices stored by columns.
-template <class Masks, class Rule, typename Scalar>
-void drop_columns(Masks&& masks, Index first, Index end, Rule rule, View<const Scalar> x, View<Scalar> y) {
+template <class Masks, class Rule, typename Stored>
+void drop_columns(Masks&& masks, Index first, Index end, Rule rule, View<const Stored> x, View<Stored> y) {
+  using Stores = std::conditional_t<Half<Stored>, Strided, CachedStores>;
   for (Index block = first; block < end; ++block) {
     const Index left = block * mask_columns;
     const Index columns = (std::min)(mask_columns, x.columns - left);
@@ -279,7 +287,7 @@ void drop_columns(Masks&& masks, Index first, Index end, Rule rule, View<const S
       const Index count = (std::min)(mask_bits, x.rows - row);
       masks.begin_rows(row, count);
       for (Index k = 0; k < columns; ++k) {
-        drop_at(0, masks.next(k, count), count, rule, &x(row, left + k), &y(row, left + k), CachedStores{});
+        drop_at(0, masks.next(k, count), count, rule, &x(row, left + k), &y(row, left + k), Stores{});
       }
     }
   }
@@ -311,12 +319,11 @@ inline void draw_rows(DrawnRows&& masks, Index first, Index end, Index columns) 
 }
 
 /// Calls body with the way to write to y.
-template <typename Scalar, class Body>
-void with_access(View<const Scalar> x, View<Scalar> y, const Body& body) {
-  if (contiguous_rows(x, y))
-    with_stores(y, body);
-  else
-    body(Strided{x.column_stride, y.column_stride});
+template <typename Stored, class Body>
+void with_access(View<const Stored> x, View<Stored> y, const Body& body) {
+  if constexpr (Real<Stored>)
+    if (contiguous_rows(x, y)) return with_stores(y, body);
+  body(Strided{x.column_stride, y.column_stride});
 }
 
 /// Calls by_columns or by_rows(first, end, word) for chunks of blocks of 8 columns or of rows; `word` is where the bits of a
@@ -348,8 +355,8 @@ inline constexpr Index mask_words(Index elements) { return elements / detail::ma
 namespace detail {
 
 /// y = rule(x, whether kept). Keeps the mask in `mask`, unless that is null.
-template <class Rule, typename Scalar>
-void drop_forward(View<const Scalar> x, const MaskKey& key, Rule rule, View<Scalar> y, std::uint64_t* mask) {
+template <class Rule, typename Stored>
+void drop_forward(View<const Stored> x, const MaskKey& key, Rule rule, View<Stored> y, std::uint64_t* mask) {
   const auto kept = [&](Index word) { return mask == nullptr ? nullptr : mask + word; };
   for_each_chunk(
       x.rows, x.columns, mask_along_columns(x, y),
@@ -369,17 +376,18 @@ void drop_forward(View<const Scalar> x, const MaskKey& key, Rule rule, View<Scal
 
 /// y = x * scale where kept, else exactly 0, whatever x is there. Srivastava et al. 2014, section 10 (inverted dropout). y may be
 /// x. Keeps the mask in `mask`, unless that is null.
-template <typename Scalar>
-void dropout_forward(View<const Scalar> x, const MaskKey& key, Scalar scale, View<Scalar> y, std::uint64_t* mask) {
-  detail::drop_forward(x, key, detail::Scaled<Scalar>{scale}, y, mask);
+template <typename Stored>
+void dropout_forward(View<const Stored> x, const MaskKey& key, Arithmetic<Stored> scale, View<Stored> y,
+                     std::uint64_t* mask) {
+  detail::drop_forward(x, key, detail::Scaled<Arithmetic<Stored>>{scale}, y, mask);
 }
 
 /// dx = dy * scale where kept, else exactly 0: `mask` was kept by a forward for which mask_along_columns said the same. dx may
 /// be dy.
-template <typename Scalar>
-void dropout_backward(View<const Scalar> dy, const std::uint64_t* mask, Scalar scale, View<Scalar> dx) {
+template <typename Stored>
+void dropout_backward(View<const Stored> dy, const std::uint64_t* mask, Arithmetic<Stored> scale, View<Stored> dx) {
   using namespace detail;
-  const Scaled<Scalar> rule{scale};
+  const Scaled<Arithmetic<Stored>> rule{scale};
   for_each_chunk(
       dy.rows, dy.columns, mask_along_columns(dy, dx),
       [&](Index first, Index end, Index word) { drop_columns(KeptColumns(mask + word), first, end, rule, dy, dx); },

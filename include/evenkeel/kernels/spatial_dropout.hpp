@@ -1,8 +1,9 @@
 #pragma once
 
 #include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"       // Index
+#include "evenkeel/core/types.hpp"       // Index, Arithmetic
 #include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/convert.hpp"  // convert
 #include "evenkeel/kernels/dropout.hpp"  // dropout_forward
 #include "evenkeel/kernels/lanes.hpp"    // with_strides
 
@@ -18,9 +19,14 @@ void draw_channel_factors(const MaskKey& key, Scalar scale, View<Scalar> factors
 
 /// y = factor x, and exactly 0 where the factor is 0, whatever x is there. A channel is `positions` neighbouring columns;
 /// factors: (rows, channels), row by row. y may be x. Backward is the same with dy and dx.
-template <typename Scalar>
-void spatial_dropout(View<const Scalar> x, View<const Scalar> factors, Index positions, View<Scalar> y) {
-  const auto dropped_or_scaled = [](Scalar factor, Scalar input) { return factor == 0 ? Scalar(0) : factor * input; };
+template <typename Stored>
+void spatial_dropout(View<const Stored> x, View<const Arithmetic<Stored>> factors, Index positions, View<Stored> y) {
+  using Scalar = Arithmetic<Stored>;
+  const auto drop_or_scale = [](Scalar factor, const Stored& input, Stored& output) {
+    Scalar value;
+    convert(input, value);
+    convert(factor == 0 ? Scalar(0) : factor * value, output);
+  };
   const bool along_columns = x.row_stride == 1 && x.column_stride != 1;
   const RowChunks chunks(x.rows, x.columns);
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
@@ -30,10 +36,10 @@ void spatial_dropout(View<const Scalar> x, View<const Scalar> factors, Index pos
           [&](auto x_stride, auto y_stride) {
             for (Index j = 0; j < x.columns; ++j) {
               const Scalar* factor = &factors(0, j / positions);
-              const Scalar* input = &x(0, j);
-              Scalar* output = &y(0, j);
+              const Stored* input = &x(0, j);
+              Stored* output = &y(0, j);
               for (Index i = first; i < end; ++i)
-                output[i * y_stride] = dropped_or_scaled(factor[i * factors.row_stride], input[i * x_stride]);
+                drop_or_scale(factor[i * factors.row_stride], input[i * x_stride], output[i * y_stride]);
             }
           },
           x.row_stride, y.row_stride);
@@ -43,10 +49,9 @@ void spatial_dropout(View<const Scalar> x, View<const Scalar> factors, Index pos
             for (Index i = first; i < end; ++i)
               for (Index channel = 0; channel < factors.columns; ++channel) {
                 const Scalar factor = factors(i, channel);
-                const Scalar* input = &x(i, channel * positions);
-                Scalar* output = &y(i, channel * positions);
-                for (Index j = 0; j < positions; ++j)
-                  output[j * y_stride] = dropped_or_scaled(factor, input[j * x_stride]);
+                const Stored* input = &x(i, channel * positions);
+                Stored* output = &y(i, channel * positions);
+                for (Index j = 0; j < positions; ++j) drop_or_scale(factor, input[j * x_stride], output[j * y_stride]);
               }
           },
           x.column_stride, y.column_stride);

@@ -18,7 +18,7 @@ namespace evenkeel {
 /// Source  Klambauer, Unterthiner, Mayr & Hochreiter 2017, https://arxiv.org/abs/1706.02515;
 ///         torch.nn.AlphaDropout(p), whose p is not rounded and whose masks are others. p = 1, where a is infinite, gives
 ///         zeros, as in PyTorch. NaN and infinity at a dropped place are dropped; in PyTorch they come through.
-template <Real Scalar_>
+template <Storable Scalar_>
 class AlphaDropout final : public DropoutBase<AlphaDropout<Scalar_>, Scalar_> {
  public:
   using Scalar = Scalar_;
@@ -26,11 +26,11 @@ class AlphaDropout final : public DropoutBase<AlphaDropout<Scalar_>, Scalar_> {
 
   /// p is the probability that an element is dropped. Throws std::invalid_argument unless p is in [0, 1].
   explicit AlphaDropout(double p = 0.5, DropoutOptions options = {})
-      : DropoutBase<AlphaDropout, Scalar>(p, options), rule_{kernels::alpha_rule<Scalar>(this->threshold())} {}
+      : DropoutBase<AlphaDropout, Scalar>(p, options), rule_{kernels::alpha_rule<Number>(this->threshold())} {}
 
   Index output_features(Index input_features) const { return input_features; }
 
-  template <Real U>
+  template <Storable U>
   AlphaDropout<U> cast() const {
     AlphaDropout<U> result(this->p());
     static_cast<detail::MaskSource&>(result) = *this;
@@ -40,8 +40,9 @@ class AlphaDropout final : public DropoutBase<AlphaDropout<Scalar_>, Scalar_> {
   void check_input(Index, Index, Mode, const char*) const {}
 
  private:
+  using Number = Arithmetic<Scalar>;
   friend DropoutBase<AlphaDropout, Scalar>;
-  template <Real>
+  template <Storable>
   friend class AlphaDropout;
 
   void drop_forward(View<const Scalar> x, View<Scalar> y) {
@@ -49,7 +50,7 @@ class AlphaDropout final : public DropoutBase<AlphaDropout<Scalar_>, Scalar_> {
   }
   void drop_backward(View<const Scalar> dy, View<Scalar> dx) { mask_.backward(dy, this->key(), rule_.scale, dx); }
 
-  kernels::AlphaRule<Scalar> rule_;  // a, b, and what a dropped element becomes
+  kernels::AlphaRule<Number> rule_;  // a, b, and what a dropped element becomes
   detail::KeptMask<Scalar> mask_;    // of the last forward
 };
 

@@ -17,7 +17,7 @@ namespace evenkeel {
 ///         one bit an element.
 /// Source  Srivastava et al. 2014, section 10, https://jmlr.org/papers/v15/srivastava14a.html; torch.nn.Dropout(p), whose
 ///         p is not rounded and whose masks are others.
-template <Real Scalar_>
+template <Storable Scalar_>
 class Dropout final : public DropoutBase<Dropout<Scalar_>, Scalar_> {
  public:
   using Scalar = Scalar_;
@@ -28,7 +28,7 @@ class Dropout final : public DropoutBase<Dropout<Scalar_>, Scalar_> {
 
   Index output_features(Index input_features) const { return input_features; }
 
-  template <Real U>
+  template <Storable U>
   Dropout<U> cast() const {
     Dropout<U> result(this->p());
     static_cast<detail::MaskSource&>(result) = *this;
@@ -38,15 +38,16 @@ class Dropout final : public DropoutBase<Dropout<Scalar_>, Scalar_> {
   void check_input(Index, Index, Mode, const char*) const {}
 
  private:
+  using Number = Arithmetic<Scalar>;
   friend DropoutBase<Dropout, Scalar>;
-  template <Real>
+  template <Storable>
   friend class Dropout;
 
   void drop_forward(View<const Scalar> x, View<Scalar> y) {
-    kernels::dropout_forward(x, this->key(), this->template scale<Scalar>(), y, mask_.room(x, y));
+    kernels::dropout_forward(x, this->key(), this->template scale<Number>(), y, mask_.room(x, y));
   }
   void drop_backward(View<const Scalar> dy, View<Scalar> dx) {
-    mask_.backward(dy, this->key(), this->template scale<Scalar>(), dx);
+    mask_.backward(dy, this->key(), this->template scale<Number>(), dx);
   }
 
   detail::KeptMask<Scalar> mask_;  // of the last forward

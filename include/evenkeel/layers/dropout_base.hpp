@@ -23,7 +23,7 @@ struct DropoutOptions {
 /// Masks   A function of (seed, stream, number of the call, row, column) alone; see kernels::MaskKey. `stream` is
 ///         stream_of(path), the layer's path in the outermost network, and 0 outside any. p stands for a threshold
 ///         T = round(65536 p), at least 1 if p > 0 and at most 65535 if p < 1.
-template <class Derived, Real Scalar_>
+template <class Derived, Storable Scalar_>
 class DropoutBase : public LayerBase<Derived, Scalar_>, public detail::MaskSource {
  public:
   using Scalar = Scalar_;
@@ -65,7 +65,7 @@ class DropoutBase : public LayerBase<Derived, Scalar_>, public detail::MaskSourc
 namespace detail {
 
 /// A mask kept from forward to backward, in one bit an element.
-template <Real Scalar>
+template <Storable Scalar>
 class KeptMask {
  public:
   /// Where the forward from x to y is to keep it.
@@ -74,7 +74,7 @@ class KeptMask {
     return bits_.resize(kernels::mask_words(x.size()));
   }
   /// dx = dy * scale where that forward, whose mask's key this is, kept x, else 0.
-  void backward(View<const Scalar> dy, const kernels::MaskKey& key, Scalar scale, View<Scalar> dx) const {
+  void backward(View<const Scalar> dy, const kernels::MaskKey& key, Arithmetic<Scalar> scale, View<Scalar> dx) const {
     if (kernels::mask_along_columns(dy, dx) == along_columns_)
       kernels::dropout_backward(dy, bits_.data(), scale, dx);
     else

@@ -22,7 +22,7 @@ namespace evenkeel {
 /// Source  Tompson, Goroshin, Jain, LeCun & Bregler 2015, https://arxiv.org/abs/1411.4280;
 ///         torch.nn.Dropout1d(p) on (N, C, L) and Dropout2d(p) on (N, C, H, W), whose p is not rounded and whose masks are
 ///         others. NaN and infinity in a dropped channel are dropped; in PyTorch they come through as NaN.
-template <Real Scalar_>
+template <Storable Scalar_>
 class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_> {
  public:
   using Scalar = Scalar_;
@@ -40,7 +40,7 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
   Index input_features() const { return channels_ * positions_; }
   Index output_features(Index) const { return channels_ * positions_; }
 
-  template <Real U>
+  template <Storable U>
   SpatialDropout<U> cast() const {
     SpatialDropout<U> result(this->p(), channels_, positions_);
     static_cast<detail::MaskSource&>(result) = *this;
@@ -54,13 +54,14 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
   }
 
  private:
+  using Number = Arithmetic<Scalar>;
   friend DropoutBase<SpatialDropout, Scalar>;
-  template <Real>
+  template <Storable>
   friend class SpatialDropout;
 
   void drop_forward(View<const Scalar> x, View<Scalar> y) {
-    const View<Scalar> factors = factors_.matrix(x.rows, channels_);
-    kernels::draw_channel_factors(this->key(), this->template scale<Scalar>(), factors);
+    const View<Number> factors = factors_.matrix(x.rows, channels_);
+    kernels::draw_channel_factors(this->key(), this->template scale<Number>(), factors);
     kernels::spatial_dropout<Scalar>(x, factors, positions_, y);
   }
   void drop_backward(View<const Scalar> dy, View<Scalar> dx) {
@@ -68,7 +69,7 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
   }
 
   Index channels_, positions_;      // >= 1
-  detail::Buffer<Scalar> factors_;  // (batch, channels), of the last forward
+  detail::Buffer<Number> factors_;  // (batch, channels), of the last forward
 };
 
 }  // namespace evenkeel
