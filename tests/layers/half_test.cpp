@@ -9,7 +9,10 @@
 #include "core/compare.hpp"
 #include "core/values.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
+#include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/group_norm.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
@@ -116,17 +119,27 @@ void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mod
   fresh.forward(x, mode);
   CHECK(same(fresh.backward(dy), dx));
   if (x.cols() != y.cols()) return;
-  Matrix<Stored> in_place = x;
   Layer again = layer;
-  ek::Workspace<Stored> workspace;
-  again.infer(in_place, in_place, workspace);
-  CHECK(same(in_place, inferred));
-  in_place = x;
+  Matrix<Stored> in_place = x;
   again.forward(in_place, in_place, mode);
   CHECK(same(in_place, y));
   in_place = dy;
   again.backward(x, in_place, in_place);
   CHECK(same(in_place, dx));
+  in_place = x;
+  ek::Workspace<Stored> workspace;
+  again.infer(in_place, in_place, workspace);
+  CHECK(same(in_place, inferred));
+}
+
+/// The gradient by the input is the double layer's, which is checked by finite differences, rounded once.
+template <class Layer>
+void check_gradient_rounds_once(Layer layer, const Matrix<typename Layer::Scalar>& x) {
+  const auto dy = halves<typename Layer::Scalar>(x.rows(), layer.output_features(x.cols()), 9);
+  auto in_double = layer.template cast<double>();
+  layer.forward(x, ek::Mode::train);
+  in_double.forward(x.template cast<double>(), ek::Mode::train);
+  CHECK(rounded_once(layer.backward(dy), exact(in_double.backward(dy.template cast<double>()))));
 }
 
 }  // namespace
@@ -134,8 +147,8 @@ void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mod
 TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are those of floats, rounded once", "[half]", Eigen::half,
                    Eigen::bfloat16) {
   // Rows packed on the stack and in scratch, more than at a time, and more than are summed in float.
-  check_is_float_rounded_once(ek::LayerNorm<TestType>(37), 141, 37);
-  check_is_float_rounded_once(ek::LayerNorm<TestType>(2500), 35, 2500);
+  check_is_float_rounded_once(ek::LayerNorm<TestType>(37), 70, 37);
+  check_is_float_rounded_once(ek::LayerNorm<TestType>(2500), 18, 2500);
   check_is_float_rounded_once(ek::LayerNorm<TestType>(1, {.bias = false}), 3, 1);
   check_is_float_rounded_once(ek::RMSNorm<TestType>(37), 70, 37);
 }
@@ -153,10 +166,49 @@ TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are the equation, rounded on
   CHECK(rounded_once(
       layer_norm.forward(x, ek::Mode::train),
       reference::layer_norm(exact(x), exact(of_layer_norm[0].value), exact(of_layer_norm[1].value), 1e-5L)));
+  check_gradient_rounds_once(layer_norm, x);
   ek::RMSNorm<TestType> rms_norm(columns);
   set_parameters(rms_norm);
   CHECK(rounded_once(rms_norm.forward(x, ek::Mode::train),
                      reference::rms_norm(exact(x), exact(rms_norm.parameters()[0].value), 1e-5L)));
+}
+
+TEMPLATE_TEST_CASE("BatchNorm of halves is that of floats, rounded once", "[half]", Eigen::half, Eigen::bfloat16) {
+  for (const ek::Mode mode : {ek::Mode::train, ek::Mode::frozen_statistics}) {
+    check_is_float_rounded_once(ek::BatchNorm<TestType>(130), 141, 130,
+                                mode);  // more than a tile of columns, and of rows
+    check_is_float_rounded_once(ek::BatchNorm<TestType>(5, 7), 30, 35, mode);     // short channels
+    check_is_float_rounded_once(ek::BatchNorm<TestType>(2, 500), 3, 1000, mode);  // long ones
+  }
+  const auto x = halves<TestType>(20, 6, 1);
+  ek::BatchNorm<TestType> layer(6);
+  set_parameters(layer);
+  const auto batch = reference::channel_statistics(exact(x), 1);
+  const auto parameters = layer.parameters();
+  CHECK(rounded_once(layer.forward(x, ek::Mode::train),
+                     reference::batch_norm(exact(x), 1, batch.mean, batch.biased, exact(parameters[0].value),
+                                           exact(parameters[1].value), 1e-5L)));
+  check_gradient_rounds_once(layer, x);
+  static_assert(std::is_same_v<decltype(layer.buffers()), ek::Buffers<float>>);
+  // Running statistics are floats, not halves: exact to some of their own last places.
+  CHECK(compare::difference(layer.running_mean(), Numbers(batch.mean * 0.1L)) <= 4 * compare::epsilon<float>);
+}
+
+TEST_CASE("GroupNorm and InstanceNorm of halves are those of floats, rounded once", "[half]") {
+  using Stored = Eigen::half;
+  check_is_float_rounded_once(ek::GroupNorm<Stored>(3, 12), 9, 12);
+  check_is_float_rounded_once(ek::GroupNorm<Stored>(2, 4, 10), 70, 40);   // short channels
+  check_is_float_rounded_once(ek::GroupNorm<Stored>(2, 4, 100), 3, 400);  // long ones
+  for (const ek::Mode mode : {ek::Mode::train, ek::Mode::eval})
+    check_is_float_rounded_once(ek::InstanceNorm<Stored>(4, 30, {.affine = true, .track_running_statistics = true}), 9,
+                                120, mode);
+  const auto x = halves<Stored>(9, 40, 1);
+  ek::GroupNorm<Stored> layer(2, 4, 10);
+  set_parameters(layer);
+  const auto parameters = layer.parameters();
+  CHECK(rounded_once(
+      layer.forward(x, ek::Mode::train),
+      reference::group_norm(exact(x), 2, 10, exact(parameters[0].value), exact(parameters[1].value), 1e-5L)));
 }
 
 TEMPLATE_TEST_CASE("Dropout of halves has the masks of floats, and rounds once", "[half]", Eigen::half,
@@ -165,12 +217,15 @@ TEMPLATE_TEST_CASE("Dropout of halves has the masks of floats, and rounds once",
   for (const Index columns : {5, 130, 4200})
     check_is_float_rounded_once(ek::Dropout<TestType>(0.3, {.seed = 7}), 9, columns);
   check_is_float_rounded_once(ek::Dropout<TestType>(0.3), 9, 20, ek::Mode::eval);
-  check_is_float_rounded_once(ek::AlphaDropout<TestType>(0.3), 9, 130);
-  check_is_float_rounded_once(ek::SpatialDropout<TestType>(0.3, 6, 20), 9, 120);
 
   const auto x = halves<TestType>(6, 50, 1);
   ek::Dropout<TestType> layer(0.25, {.seed = 3});
   CHECK(rounded_once(layer.forward(x, ek::Mode::train), reference::dropout(exact(x), {.p = 0.25, .seed = 3})));
+}
+
+TEST_CASE("AlphaDropout and SpatialDropout of halves are those of floats, rounded once", "[half]") {
+  check_is_float_rounded_once(ek::AlphaDropout<Eigen::bfloat16>(0.3), 9, 130);
+  check_is_float_rounded_once(ek::SpatialDropout<Eigen::half>(0.3, 6, 20), 9, 120);
 }
 
 TEST_CASE("Parameters of a layer of halves are floats", "[half]") {

@@ -6,7 +6,7 @@
 #include <tuple>    // apply
 
 #include "evenkeel/core/parallel.hpp"           // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"              // Index, Wide
+#include "evenkeel/core/types.hpp"              // Index, Wide, Arithmetic
 #include "evenkeel/core/view.hpp"               // View
 #include "evenkeel/kernels/channels.hpp"        // for_each_run
 #include "evenkeel/kernels/column_moments.hpp"  // for_each_four_rows, TileSums, PackedTile
@@ -32,20 +32,22 @@ void transform_columns(Stores stores, bool near, const Numbers& numbers, const F
   });
 }
 
-/// The same for matrices of any strides, K numbers for each channel of so many positions.
-template <typename Scalar, std::size_t K, class F, class... Inputs>
-void transform(Index positions, const std::array<const Scalar*, K>& of_channels, const F& f, View<Scalar> y,
+/// The same for matrices of any strides, or of halves, K numbers for each channel of so many positions.
+template <typename Stored, std::size_t K, class F, class... Inputs>
+void transform(Index positions, const std::array<const Arithmetic<Stored>*, K>& of_channels, const F& f, View<Stored> y,
                Inputs... inputs) {
+  using Scalar = Arithmetic<Stored>;
   const RowChunks chunks(y.rows, y.columns);
-  const bool contiguous = contiguous_rows(y, inputs...);
+  [[maybe_unused]] const bool contiguous = contiguous_rows(y, inputs...);
   parallel_for(chunks.count, y.size(), [&](Index chunk) {
     const Index first = chunks.first(chunk), count = chunks.end(chunk) - first;
     for_each_run(count, y.columns, positions, of_channels, [&](Index j0, Index columns, const auto& numbers) {
-      if (contiguous)
-        return with_stores(y, [&](auto stores) {
-          const auto part = [&](auto x) { return x.middle_rows(first, count).middle_columns(j0, columns); };
-          transform_columns(stores, is_near(y), numbers, f, part(y), part(inputs)...);
-        });
+      if constexpr (Real<Stored>)
+        if (contiguous)
+          return with_stores(y, [&](auto stores) {
+            const auto part = [&](auto x) { return x.middle_rows(first, count).middle_columns(j0, columns); };
+            transform_columns(stores, is_near(y), numbers, f, part(y), part(inputs)...);
+          });
       for (Index j = 0; j < columns; j += packed_tile)
         for (Index i = first; i < first + count; i += row_block) {
           const auto tile = [&](auto x) {
@@ -60,7 +62,7 @@ void transform(Index positions, const std::array<const Scalar*, K>& of_channels,
                 transform_columns(CachedStores{}, true, numbers.middle(j), f, packed[0], View<const Scalar>(input)...);
               },
               packed);
-          copy<Scalar>(packed[0], tile(y));
+          copy<Scalar, Stored>(packed[0], tile(y));
         }
     });
   });
@@ -78,9 +80,11 @@ struct ChannelTransform {
   const Scalar* shift;
 };
 
-template <typename Scalar>
-void transform_channels(View<const Scalar> x, Index positions, ChannelTransform<Scalar> by, View<Scalar> y) {
-  detail::transform<Scalar, 4>(
+template <typename Stored>
+void transform_channels(View<const Stored> x, Index positions, ChannelTransform<Arithmetic<Stored>> by,
+                        View<Stored> y) {
+  using Scalar = Arithmetic<Stored>;
+  detail::transform<Stored, 4>(
       positions, {by.mean, by.mean_residual, by.scale, by.shift},
       [](const auto& numbers, const auto& input) EVENKEEL_INLINE -> Lanes<Scalar> {
         const auto& [mean, residual, scale, shift] = numbers;
@@ -90,9 +94,10 @@ void transform_channels(View<const Scalar> x, Index positions, ChannelTransform<
 }
 
 /// dx = dy * scale with one scale a channel: the gradient where the statistics are constants. dx may be dy.
-template <typename Scalar>
-void scale_channels(View<const Scalar> dy, Index positions, const Scalar* scale, View<Scalar> dx) {
-  detail::transform<Scalar, 1>(
+template <typename Stored>
+void scale_channels(View<const Stored> dy, Index positions, const Arithmetic<Stored>* scale, View<Stored> dx) {
+  using Scalar = Arithmetic<Stored>;
+  detail::transform<Stored, 1>(
       positions, {scale},
       [](const auto& numbers, const auto& delta) EVENKEEL_INLINE -> Lanes<Scalar> { return delta * numbers[0]; }, dx,
       dy);
@@ -109,10 +114,11 @@ struct ChannelGradient {
   const Scalar* slope;
 };
 
-template <typename Scalar>
-void transform_channel_gradients(View<const Scalar> x, View<const Scalar> dy, Index positions,
-                                 ChannelGradient<Scalar> by, View<Scalar> dx) {
-  detail::transform<Scalar, 5>(
+template <typename Stored>
+void transform_channel_gradients(View<const Stored> x, View<const Stored> dy, Index positions,
+                                 ChannelGradient<Arithmetic<Stored>> by, View<Stored> dx) {
+  using Scalar = Arithmetic<Stored>;
+  detail::transform<Stored, 5>(
       positions, {by.mean, by.mean_residual, by.scale, by.mean_dy, by.slope},
       [](const auto& numbers, const auto& input, const auto& delta) EVENKEEL_INLINE -> Lanes<Scalar> {
         const auto& [mean, residual, scale, mean_dy, slope] = numbers;
@@ -163,9 +169,10 @@ void add_gradient_sums(bool near, View<const Scalar> x, View<const Scalar> dy, c
 
 }  // namespace detail
 
-template <typename Scalar>
-void column_gradient_sums(View<const Scalar> x, View<const Scalar> dy, const Scalar* mean, const Scalar* mean_residual,
-                          ChannelGradientSums<Wide<Scalar>>* sums) {
+template <typename Stored>
+void column_gradient_sums(View<const Stored> x, View<const Stored> dy, const Arithmetic<Stored>* mean,
+                          const Arithmetic<Stored>* mean_residual, ChannelGradientSums<Wide<Stored>>* sums) {
+  using Scalar = Arithmetic<Stored>;
   using Sum = Wide<Scalar>;
   const RowChunks chunks(x.rows, x.columns);
   for (Index j = 0; j < x.columns; ++j) sums[j] = {};
@@ -179,7 +186,7 @@ void column_gradient_sums(View<const Scalar> x, View<const Scalar> dy, const Sca
       detail::for_each_tile(
           x.columns,
           [&](Index first, Index width) {
-            const auto tile = [&](View<const Scalar> all) {
+            const auto tile = [&](View<const Stored> all) {
               return all.middle_rows(i, rows).middle_columns(first, width);
             };
             detail::add_gradient_sums<Scalar>(is_near(x), packed_x.contiguous(tile(x)), packed_dy.contiguous(tile(dy)),

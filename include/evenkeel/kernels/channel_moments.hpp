@@ -5,7 +5,7 @@
 #include <cstddef>  // size_t
 
 #include "evenkeel/core/parallel.hpp"           // parallel_for
-#include "evenkeel/core/types.hpp"              // Index, Wide
+#include "evenkeel/core/types.hpp"              // Index, Wide, Arithmetic
 #include "evenkeel/core/view.hpp"               // View
 #include "evenkeel/kernels/batch_norm.hpp"      // ChannelGradientSums
 #include "evenkeel/kernels/channels.hpp"        // ChannelGroups
@@ -28,16 +28,16 @@ void for_each_piece(Index rows, Index positions, const Body& body) {
 }
 
 /// The moments of channels whose columns, all those of x, fit in a tile.
-template <typename Scalar>
-void short_channel_moments(bool near, View<const Scalar> x, Index positions, ColumnMoments<Wide<Scalar>>* moments) {
-  using Sum = Wide<Scalar>;
+template <typename Stored>
+void short_channel_moments(bool near, View<const Stored> x, Index positions, ColumnMoments<Wide<Stored>>* moments) {
+  using Sum = Wide<Stored>;
   Sum mean[column_tile], squares[column_tile];
   std::fill(mean, mean + x.columns, Sum(0));
   std::fill(squares, squares + x.columns, Sum(0));
   for_each_tile(
       x.columns,
       [&](Index first, Index width) {
-        tile_moments<Scalar>(near, x.middle_columns(first, width), {0, mean + first, squares + first});
+        tile_moments<Stored>(near, x.middle_columns(first, width), {0, mean + first, squares + first});
       },
       x);
   const auto rows = static_cast<Sum>(x.rows);
@@ -57,14 +57,14 @@ void short_channel_moments(bool near, View<const Scalar> x, Index positions, Col
 }
 
 /// The moments of one channel, whose columns are all those of x.
-template <typename Scalar>
-ColumnMoments<Wide<Scalar>> long_channel_moments(bool near, View<const Scalar> x) {
-  using Sum = Wide<Scalar>;
+template <typename Stored>
+ColumnMoments<Wide<Stored>> long_channel_moments(bool near, View<const Stored> x) {
+  using Sum = Wide<Stored>;
+  using Scalar = Arithmetic<Stored>;
   const PackedRows<Scalar> room(run_packing, nullptr, 0);
   ColumnMoments<Sum> moments;
   for_each_piece(x.rows, x.columns, [&](Index i, Index rows, Index j, Index columns) {
-    View<const Scalar> piece = x.middle_rows(i, rows).middle_columns(j, columns);
-    if (!contiguous_rows(piece)) piece = room(piece);
+    const View<const Scalar> piece = room.contiguous(x.middle_rows(i, rows).middle_columns(j, columns));
     const auto n = static_cast<Sum>(columns);
     for_each_rows<most_rows<Scalar>>(
         0, rows, columns * static_cast<Index>(sizeof(Scalar)), rows_collide(near, piece),
@@ -83,12 +83,13 @@ ColumnMoments<Wide<Scalar>> long_channel_moments(bool near, View<const Scalar> x
 }
 
 /// Adds the sums of channels whose columns, all those of x, fit in a tile.
-template <typename Scalar>
-void add_short_channel_gradient_sums(bool near, View<const Scalar> x, View<const Scalar> dy, Index positions,
-                                     const Scalar* mean, const Scalar* mean_residual,
-                                     ChannelGradientSums<Wide<Scalar>>* sums) {
+template <typename Stored>
+void add_short_channel_gradient_sums(bool near, View<const Stored> x, View<const Stored> dy, Index positions,
+                                     const Arithmetic<Stored>* mean, const Arithmetic<Stored>* mean_residual,
+                                     ChannelGradientSums<Wide<Stored>>* sums) {
+  using Scalar = Arithmetic<Stored>;
   Scalar mean_of[column_tile], residual_of[column_tile];
-  ChannelGradientSums<Wide<Scalar>> of_column[column_tile];
+  ChannelGradientSums<Wide<Stored>> of_column[column_tile];
   for (Index j = 0; j < x.columns; ++j) {
     mean_of[j] = mean[j / positions];
     residual_of[j] = mean_residual[j / positions];
@@ -99,7 +100,7 @@ void add_short_channel_gradient_sums(bool near, View<const Scalar> x, View<const
     for_each_tile(
         x.columns,
         [&](Index first, Index width) {
-          const auto tile = [&](View<const Scalar> all) {
+          const auto tile = [&](View<const Stored> all) {
             return all.middle_rows(i, (std::min)(row_block, x.rows - i)).middle_columns(first, width);
           };
           add_gradient_sums<Scalar>(near, packed_x.contiguous(tile(x)), packed_dy.contiguous(tile(dy)), mean_of + first,
@@ -113,15 +114,14 @@ void add_short_channel_gradient_sums(bool near, View<const Scalar> x, View<const
 }
 
 /// Adds the sums of one channel, whose columns are all those of x.
-template <typename Scalar>
-void add_long_channel_gradient_sums(bool near, View<const Scalar> x, View<const Scalar> dy, Scalar mean,
-                                    Scalar mean_residual, ChannelGradientSums<Wide<Scalar>>& sums) {
+template <typename Stored>
+void add_long_channel_gradient_sums(bool near, View<const Stored> x, View<const Stored> dy, Arithmetic<Stored> mean,
+                                    Arithmetic<Stored> mean_residual, ChannelGradientSums<Wide<Stored>>& sums) {
+  using Scalar = Arithmetic<Stored>;
   const PackedRows<Scalar> room_x(run_packing, nullptr, 0), room_dy(run_packing, nullptr, 0);
   for_each_piece(x.rows, x.columns, [&](Index i, Index rows, Index j, Index columns) {
-    View<const Scalar> input = x.middle_rows(i, rows).middle_columns(j, columns);
-    View<const Scalar> delta = dy.middle_rows(i, rows).middle_columns(j, columns);
-    if (!contiguous_rows(input)) input = room_x(input);
-    if (!contiguous_rows(delta)) delta = room_dy(delta);
+    const View<const Scalar> input = room_x.contiguous(x.middle_rows(i, rows).middle_columns(j, columns));
+    const View<const Scalar> delta = room_dy.contiguous(dy.middle_rows(i, rows).middle_columns(j, columns));
     for_each_rows<most_rows<Scalar>>(
         0, rows, 2 * columns * static_cast<Index>(sizeof(Scalar)), rows_collide(near, input),
         [&]<std::size_t R>(Index first, std::integral_constant<std::size_t, R>) EVENKEEL_INLINE {
@@ -143,12 +143,12 @@ void add_long_channel_gradient_sums(bool near, View<const Scalar> x, View<const 
 
 /// The moments of each channel of `positions` columns, two or more. Sums run in the type of the data over some numbers, and
 /// in the wide type over all.
-template <typename Scalar>
-void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<Scalar>>* moments) {
+template <typename Stored>
+void channel_moments(View<const Stored> x, Index positions, ColumnMoments<Wide<Stored>>* moments) {
   const ChannelGroups groups{x.rows, x.columns / positions, positions};
   parallel_for(groups.count(), x.size(), [&](Index group) {
     const Index first = groups.first(group);
-    const View<const Scalar> columns = x.middle_columns(first * positions, groups.size(group) * positions);
+    const View<const Stored> columns = x.middle_columns(first * positions, groups.size(group) * positions);
     if (groups.by_columns())
       detail::short_channel_moments(is_near(x), columns, positions, moments + first);
     else
@@ -157,21 +157,21 @@ void channel_moments(View<const Scalar> x, Index positions, ColumnMoments<Wide<S
 }
 
 /// What the backward pass sums over each channel of `positions` columns, two or more.
-template <typename Scalar>
-void channel_gradient_sums(View<const Scalar> x, View<const Scalar> dy, Index positions, const Scalar* mean,
-                           const Scalar* mean_residual, ChannelGradientSums<Wide<Scalar>>* sums) {
+template <typename Stored>
+void channel_gradient_sums(View<const Stored> x, View<const Stored> dy, Index positions, const Arithmetic<Stored>* mean,
+                           const Arithmetic<Stored>* mean_residual, ChannelGradientSums<Wide<Stored>>* sums) {
   const ChannelGroups groups{x.rows, x.columns / positions, positions};
   parallel_for(groups.count(), x.size(), [&](Index group) {
     const Index first = groups.first(group), count = groups.size(group);
-    const auto columns_of = [&](View<const Scalar> all) {
+    const auto columns_of = [&](View<const Stored> all) {
       return all.middle_columns(first * positions, count * positions);
     };
-    std::fill(sums + first, sums + first + count, ChannelGradientSums<Wide<Scalar>>{});
+    std::fill(sums + first, sums + first + count, ChannelGradientSums<Wide<Stored>>{});
     if (groups.by_columns())
-      detail::add_short_channel_gradient_sums<Scalar>(is_near(x), columns_of(x), columns_of(dy), positions,
+      detail::add_short_channel_gradient_sums<Stored>(is_near(x), columns_of(x), columns_of(dy), positions,
                                                       mean + first, mean_residual + first, sums + first);
     else
-      detail::add_long_channel_gradient_sums<Scalar>(is_near(x), columns_of(x), columns_of(dy), mean[first],
+      detail::add_long_channel_gradient_sums<Stored>(is_near(x), columns_of(x), columns_of(dy), mean[first],
                                                      mean_residual[first], sums[first]);
   });
 }

@@ -8,7 +8,7 @@
 
 #include "evenkeel/core/check.hpp"          // is_finite
 #include "evenkeel/core/parallel.hpp"       // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"          // Index, Wide
+#include "evenkeel/core/types.hpp"          // Index, Wide, Arithmetic
 #include "evenkeel/core/view.hpp"           // View
 #include "evenkeel/kernels/channels.hpp"    // column_tile
 #include "evenkeel/kernels/contiguous.hpp"  // PackedRows
@@ -54,8 +54,14 @@ template <typename Scalar>
 class PackedTile {
  public:
   /// The tile itself, or packed.
-  View<const Scalar> contiguous(View<const Scalar> tile) const { return contiguous_rows(tile) ? tile : packed_(tile); }
-  View<Scalar> packed(View<const Scalar> tile) const { return packed_(tile); }
+  template <typename Stored>
+  View<const Scalar> contiguous(View<const Stored> tile) const {
+    return packed_.contiguous(tile);
+  }
+  template <typename Stored>
+  View<Scalar> packed(View<const Stored> tile) const {
+    return packed_(tile);
+  }
 
  private:
   PackedRows<Scalar> packed_{Packing(packed_tile), nullptr, 0};
@@ -153,8 +159,9 @@ struct MomentsSideBySide {
 
 /// The moments of a tile of columns: two passes over each block of rows, the second correcting the block's mean by the
 /// residual sum, blocks merged in order.
-template <typename Scalar>
-void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar>> moments) {
+template <typename Stored>
+void tile_moments(bool near, View<const Stored> x, MomentsSideBySide<Wide<Stored>> moments) {
+  using Scalar = Arithmetic<Stored>;
   using Sum = Wide<Scalar>;
   const PackedTile<Scalar> packed;
   TileSums<Scalar> sums;
@@ -217,9 +224,9 @@ void tile_moments(bool near, View<const Scalar> x, MomentsSideBySide<Wide<Scalar
 }  // namespace detail
 
 /// The moments of each column of x. Sums run in the type of the data over some rows, and in the wide type over all.
-template <typename Scalar>
-void column_moments(View<const Scalar> x, ColumnMoments<Wide<Scalar>>* moments) {
-  using Sum = Wide<Scalar>;
+template <typename Stored>
+void column_moments(View<const Stored> x, ColumnMoments<Wide<Stored>>* moments) {
+  using Sum = Wide<Stored>;
   const Index columns = x.columns;
   const RowChunks chunks(x.rows, columns);
   const auto of_chunk = [&](Index chunk, Index first) {
@@ -227,7 +234,7 @@ void column_moments(View<const Scalar> x, ColumnMoments<Wide<Scalar>>* moments) 
     return detail::MomentsSideBySide<Sum>{0, numbers + first, numbers + columns + first};
   };
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
-    const View<const Scalar> rows = x.middle_rows(chunks.first(chunk), chunks.end(chunk) - chunks.first(chunk));
+    const View<const Stored> rows = x.middle_rows(chunks.first(chunk), chunks.end(chunk) - chunks.first(chunk));
     detail::for_each_tile(
         columns,
         [&](Index first, Index width) {

@@ -148,6 +148,13 @@ class PackedRows {
     copy(x, like(x));
     return like(x);
   }
+  /// The rows themselves where kernels can work on them, else packed.
+  template <typename Stored>
+  View<const Scalar> contiguous(View<const Stored> x) const {
+    if constexpr (Real<Stored>)
+      if (contiguous_rows(x)) return x;
+    return (*this)(x);
+  }
 
  private:
   Packing packing_;

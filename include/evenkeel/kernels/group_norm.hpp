@@ -4,7 +4,7 @@
 
 #include "evenkeel/core/parallel.hpp"     // parallel_for, most_workers
 #include "evenkeel/core/parameter.hpp"    // Accumulate
-#include "evenkeel/core/types.hpp"        // Index, Wide
+#include "evenkeel/core/types.hpp"        // Index, Wide, Arithmetic
 #include "evenkeel/core/view.hpp"         // View
 #include "evenkeel/kernels/channels.hpp"  // ChannelGroups
 #include "evenkeel/kernels/moments.hpp"   // RowMoments
@@ -32,26 +32,23 @@ struct Groups {
   Index workers_each() const { return groups > 1 ? 1 : most_workers(); }
 
   /// Numbers of the wide type that hold scale and shift, or their gradients, of a group's columns.
-  template <typename Scalar>
-  Index spread_room(Index rows) const {
-    return spreads(rows) ? width() * 2 : 0;
-  }
+  Index spread_room(Index rows) const { return spreads(rows) ? width() * 2 : 0; }
 };
 
 /// Numbers of scratch that group_norm_forward needs.
-template <typename Scalar>
-Index group_norm_forward_scratch(View<const Scalar> x, View<const Scalar> y, const Groups& groups) {
-  return groups.workers() * (groups.spread_room<Scalar>(x.rows) +
-                             row_norm_forward_scratch<Scalar>(groups.of(x, 0), groups.of(y, 0), groups.workers_each()));
+template <typename Stored>
+Index group_norm_forward_scratch(View<const Stored> x, View<const Stored> y, const Groups& groups) {
+  return groups.workers() * (groups.spread_room(x.rows) +
+                             row_norm_forward_scratch<Stored>(groups.of(x, 0), groups.of(y, 0), groups.workers_each()));
 }
 
 /// Numbers of scratch that group_norm_backward needs. (dx may be without data.)
-template <typename Scalar>
-Index group_norm_backward_scratch(View<const Scalar> x, View<const Scalar> dy, View<const Scalar> dx,
+template <typename Stored>
+Index group_norm_backward_scratch(View<const Stored> x, View<const Stored> dy, View<const Stored> dx,
                                   const Groups& groups) {
   const Index scales = groups.spreads(x.rows) || groups.positions == 1 ? groups.width() : groups.channels_each();
-  return groups.workers() * (2 * groups.spread_room<Scalar>(x.rows) +
-                             row_norm_backward_scratch<Scalar>(groups.of(x, 0), groups.of(dy, 0), groups.of(dx, 0),
+  return groups.workers() * (2 * groups.spread_room(x.rows) +
+                             row_norm_backward_scratch<Stored>(groups.of(x, 0), groups.of(dy, 0), groups.of(dx, 0),
                                                                scales, groups.workers_each()));
 }
 
@@ -69,7 +66,7 @@ void with_affine(const Groups& groups, Index rows, const Scalar* weight, const S
     std::fill(weights + c * groups.positions, weights + (c + 1) * groups.positions, weight[c]);
     if (bias != nullptr) std::fill(biases + c * groups.positions, biases + (c + 1) * groups.positions, bias[c]);
   }
-  body(Affine<Scalar>{weights, biases}, scratch + groups.spread_room<Scalar>(rows));
+  body(Affine<Scalar>{weights, biases}, scratch + groups.spread_room(rows));
 }
 
 /// target[c] = (target[c] if accumulating) + the sum over the channel's columns.
@@ -89,10 +86,12 @@ void add_channel_sums(const Groups& groups, const Scalar* of_columns, Accumulate
 /// y = weight * (x - mean) / sqrt(variance + epsilon) + bias, with mean and biased variance of each group of each row, weight and
 /// bias of each channel. Wu & He 2018, equations 1 to 7. Keeps the moments where `kept` is given: those of group g stand in
 /// kept + g * rows. y may be x. scratch: as group_norm_forward_scratch says.
-template <typename Scalar>
-void group_norm_forward(View<const Scalar> x, const Groups& groups, const Scalar* weight, const Scalar* bias,
-                        double epsilon, View<Scalar> y, RowMoments<Scalar>* kept, Wide<Scalar>* scratch) {
-  const Index room = group_norm_forward_scratch<Scalar>(x, y, groups) / groups.workers();
+template <typename Stored>
+void group_norm_forward(View<const Stored> x, const Groups& groups, const Arithmetic<Stored>* weight,
+                        const Arithmetic<Stored>* bias, double epsilon, View<Stored> y,
+                        RowMoments<Arithmetic<Stored>>* kept, Wide<Stored>* scratch) {
+  using Scalar = Arithmetic<Stored>;
+  const Index room = group_norm_forward_scratch<Stored>(x, y, groups) / groups.workers();
   parallel_for(groups.groups, x.size(), [&](Index g, Index worker) {
     const Index c = g * groups.channels_each();
     detail::with_affine(groups, x.rows, weight + c, bias + c, scratch + worker * room,
@@ -110,11 +109,13 @@ void group_norm_forward(View<const Scalar> x, const Groups& groups, const Scalar
 ///
 /// dx without data is not computed; dweight and dbias may both be null. dx may be x or dy.
 /// scratch: as group_norm_backward_scratch says.
-template <typename Scalar>
-void group_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Groups& groups, const Scalar* weight,
-                         const RowMoments<Scalar>* kept, View<Scalar> dx, Scalar* dweight, Scalar* dbias,
-                         Accumulate accumulate, Wide<Scalar>* scratch) {
-  const Index room = group_norm_backward_scratch<Scalar>(x, dy, dx, groups) / groups.workers();
+template <typename Stored>
+void group_norm_backward(View<const Stored> x, View<const Stored> dy, const Groups& groups,
+                         const Arithmetic<Stored>* weight, const RowMoments<Arithmetic<Stored>>* kept, View<Stored> dx,
+                         Arithmetic<Stored>* dweight, Arithmetic<Stored>* dbias, Accumulate accumulate,
+                         Wide<Stored>* scratch) {
+  using Scalar = Arithmetic<Stored>;
+  const Index room = group_norm_backward_scratch<Stored>(x, dy, dx, groups) / groups.workers();
   const bool spreads = groups.spreads(x.rows);
   parallel_for(groups.groups, x.size(), [&](Index g, Index worker) {
     const Index c = g * groups.channels_each();
@@ -128,7 +129,7 @@ void group_norm_backward(View<const Scalar> x, View<const Scalar> dy, const Grou
           };
           if (!spreads || dweight == nullptr) return run(to_weight, to_bias, accumulate, rest);
           auto* const of_columns = reinterpret_cast<Scalar*>(rest);
-          run(of_columns, of_columns + groups.width(), Accumulate::no, rest + groups.spread_room<Scalar>(x.rows));
+          run(of_columns, of_columns + groups.width(), Accumulate::no, rest + groups.spread_room(x.rows));
           detail::add_channel_sums(groups, of_columns, accumulate, to_weight);
           detail::add_channel_sums(groups, of_columns + groups.width(), accumulate, to_bias);
         });

@@ -39,10 +39,12 @@ struct BatchNormOptions {
 /// Source  Ioffe & Szegedy 2015, algorithms 1 and 2, https://arxiv.org/abs/1502.03167; torch.nn.BatchNorm1d(features) and
 ///         2d(channels), momentum in their sense (see momentum_from_keras). PyTorch lets a NaN batch spoil the running
 ///         statistics; see NonFinite.
-template <Real Scalar_, int Channels = Eigen::Dynamic>
-class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>, public RunningStatisticsBase<Scalar_> {
+template <Storable Scalar_, int Channels = Eigen::Dynamic>
+class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
+                        public RunningStatisticsBase<Arithmetic<Scalar_>> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "BatchNorm";
 
   /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
@@ -54,8 +56,8 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
         channels_{channels},
         positions_{detail::at_least(1, static_cast<Index>(positions), name, "positions")},
         options_{options},
-        weight_{"weight", ParameterKind::norm_scale, 1, channels_, Scalar(1), options.affine},
-        bias_{"bias", ParameterKind::norm_shift, 1, channels_, Scalar(0), options.affine} {
+        weight_{"weight", ParameterKind::norm_scale, 1, channels_, Number(1), options.affine},
+        bias_{"bias", ParameterKind::norm_shift, 1, channels_, Number(0), options.affine} {
     detail::positive(options.epsilon, name, "epsilon");
   }
   explicit BatchNorm(BatchNormOptions options = {}) requires(Channels != Eigen::Dynamic)
@@ -75,14 +77,14 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
            Room::template bytes<Scalar>(ChannelNumbers::room(channels));
   }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
 
-  template <Real U>
+  template <Storable U>
   BatchNorm<U, Channels> cast() const {
     BatchNorm<U, Channels> result(channels_, positions_, options_);
-    result.weight_ = weight_.template cast<U>();
-    result.bias_ = bias_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
+    result.bias_ = bias_.template cast<Arithmetic<U>>();
     result.copy_statistics(*this);
     return result;
   }
@@ -102,9 +104,9 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
 
  private:
   friend LayerBase<BatchNorm, Scalar>;
-  template <Real, int>
+  template <Storable, int>
   friend class BatchNorm;
-  using Running = RunningStatisticsBase<Scalar>;
+  using Running = RunningStatisticsBase<Number>;
   using Sum = Wide<Scalar>;
   using Moments = kernels::ColumnMoments<Sum>;
 
@@ -130,7 +132,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
     typename Workspace<Scalar>::Frame frame(workspace);
     const Moments* moments = nullptr;
     if (uses_batch(Mode::eval)) moments = take_moments(x, frame.template take_array<Moments>(moments_room(x)));
-    normalize(x, moments, frame.template take_array<Scalar>(ChannelNumbers::room(channels_)), y);
+    normalize(x, moments, frame.template take_array<Number>(ChannelNumbers::room(channels_)), y);
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
@@ -153,7 +155,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   }
 
   /// With the moments of the batch, or, without them, with the running statistics.
-  void normalize(View<const Scalar> x, const Moments* moments, Scalar* numbers, View<Scalar> y) const {
+  void normalize(View<const Scalar> x, const Moments* moments, Number* numbers, View<Scalar> y) const {
     const auto of = [&](Index c) {
       return moments ? detail::MeanAndVariance<Sum>{moments[c].mean, moments[c].squares / moments[c].count}
                      : detail::MeanAndVariance<Sum>{static_cast<Sum>(this->running_mean()[c]),
@@ -179,10 +181,10 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
 
   Index channels_, positions_;                          // >= 1
   BatchNormOptions options_;                            // checked
-  detail::Parameter<Scalar> weight_;                    // (1, channels), starts at one
-  detail::Parameter<Scalar> bias_;                      // (1, channels), starts at zero
+  detail::Parameter<Number> weight_;                    // (1, channels), starts at one
+  detail::Parameter<Number> bias_;                      // (1, channels), starts at zero
   bool with_batch_statistics_ = false;                  // in the last forward
-  detail::Buffer<Scalar> numbers_;                      // see ChannelNumbers, of the last forward
+  detail::Buffer<Number> numbers_;                      // see ChannelNumbers, of the last forward
   detail::Buffer<Moments> moments_;                     // scratch
   detail::Buffer<typename ChannelNumbers::Sums> sums_;  // scratch
 };

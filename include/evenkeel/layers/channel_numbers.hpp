@@ -17,10 +17,11 @@ struct MeanAndVariance {
 };
 
 /// What each channel of a batch is normalized with, and its derivative: for norms whose statistics are one set a channel for
-/// the whole batch. Stands in room of its owner, which keeps it from forward to backward.
-template <typename Scalar>
+/// the whole batch, which may be of halves. Stands in room of its owner, which keeps it from forward to backward.
+template <typename Stored>
 class ChannelNumbers {
  public:
+  using Scalar = Arithmetic<Stored>;
   using Sum = Wide<Scalar>;
   using Sums = kernels::ChannelGradientSums<Sum>;
 
@@ -42,8 +43,8 @@ class ChannelNumbers {
 
   /// y = weight * (x - mean) / sqrt(variance + epsilon) + bias, where of(c) gives the MeanAndVariance of channel c.
   template <class OfChannel>
-  void normalize(View<const Scalar> x, const OfChannel& of, double epsilon, const Scalar* weight, const Scalar* bias,
-                 View<Scalar> y) const {
+  void normalize(View<const Stored> x, const OfChannel& of, double epsilon, const Scalar* weight, const Scalar* bias,
+                 View<Stored> y) const {
     for (Index c = 0; c < channels_; ++c) {
       const MeanAndVariance<Sum> statistics = of(c);
       mean_[c] = static_cast<Scalar>(statistics.mean);
@@ -56,8 +57,8 @@ class ChannelNumbers {
 
   /// The derivative of the last normalize, the statistics being those of x itself or constants. `sums`: see sums_room. dx
   /// without data is not computed.
-  void backward(View<const Scalar> x, View<const Scalar> dy, bool statistics_of_x, Parameter<Scalar>& weight,
-                Parameter<Scalar>& bias, View<Scalar> dx, Accumulate accumulate, Sums* sums) const {
+  void backward(View<const Stored> x, View<const Stored> dy, bool statistics_of_x, Parameter<Scalar>& weight,
+                Parameter<Scalar>& bias, View<Stored> dx, Accumulate accumulate, Sums* sums) const {
     if (statistics_of_x || weight.present()) {
       if (positions_ == 1)
         kernels::column_gradient_sums(x, dy, mean_, mean_residual_, sums);

@@ -42,10 +42,11 @@ inline Index divided_by(Index groups, Index channels, const char* layer) {
 /// Errors  A group of a single value has no statistics: ShapeError in forward. (PyTorch refuses it for a batch of one and
 ///         returns the bias for larger ones.)
 /// Source  Wu & He 2018, section 3, https://arxiv.org/abs/1803.08494; torch.nn.GroupNorm(groups, channels).
-template <Real Scalar_>
+template <Storable Scalar_>
 class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "GroupNorm";
 
   /// Throws std::invalid_argument if a size is < 1, groups do not divide channels, or epsilon is not a positive finite number.
@@ -56,8 +57,8 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
       : groups_{groups, detail::divided_by(groups, channels, name),
                 detail::at_least(1, static_cast<Index>(positions), name, "positions")},
         options_{options},
-        weight_{"weight", ParameterKind::norm_scale, 1, channels, Scalar(1), options.affine},
-        bias_{"bias", ParameterKind::norm_shift, 1, channels, Scalar(0), options.affine} {
+        weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
+        bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {
     detail::positive(options.epsilon, name, "epsilon");
   }
 
@@ -68,14 +69,14 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
   Index input_features() const { return groups_.channels * groups_.positions; }
   Index output_features(Index) const { return input_features(); }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
 
-  template <Real U>
+  template <Storable U>
   GroupNorm<U> cast() const {
     GroupNorm<U> result(groups(), channels(), positions(), options_);
-    result.weight_ = weight_.template cast<U>();
-    result.bias_ = bias_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
+    result.bias_ = bias_.template cast<Arithmetic<U>>();
     return result;
   }
 
@@ -89,7 +90,7 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
 
  private:
   friend LayerBase<GroupNorm, Scalar>;
-  template <Real>
+  template <Storable>
   friend class GroupNorm;
 
   static constexpr bool needs_input() { return true; }
@@ -116,9 +117,9 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
 
   kernels::Groups groups_;                               // checked
   GroupNormOptions options_;                             // checked
-  detail::Parameter<Scalar> weight_;                     // (1, channels), starts at one
-  detail::Parameter<Scalar> bias_;                       // (1, channels), starts at zero
-  detail::Buffer<kernels::RowMoments<Scalar>> moments_;  // (groups, batch), of the last forward
+  detail::Parameter<Number> weight_;                     // (1, channels), starts at one
+  detail::Parameter<Number> bias_;                       // (1, channels), starts at zero
+  detail::Buffer<kernels::RowMoments<Number>> moments_;  // (groups, batch), of the last forward
   detail::Buffer<Wide<Scalar>> scratch_;                 // partial sums, packed rows
 };
 

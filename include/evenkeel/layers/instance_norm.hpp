@@ -37,10 +37,12 @@ struct InstanceNormOptions {
 /// Errors  A channel of one position has no statistics of its own: ShapeError, where these are wanted, whatever the batch.
 /// Source  Ulyanov, Vedaldi & Lempitsky 2016, equation 1 of section 2, https://arxiv.org/abs/1607.08022;
 ///         torch.nn.InstanceNorm1d/2d(channels), which counts no batches and takes a momentum of None for 0.
-template <Real Scalar_>
-class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, public RunningStatisticsBase<Scalar_> {
+template <Storable Scalar_>
+class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>,
+                           public RunningStatisticsBase<Arithmetic<Scalar_>> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "InstanceNorm";
 
   /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
@@ -49,8 +51,8 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
                 {options.track_running_statistics, options.momentum, options.non_finite, Running::Pooling::averages}),
         groups_{channels, channels, detail::at_least(1, positions, name, "positions")},
         options_{options},
-        weight_{"weight", ParameterKind::norm_scale, 1, channels, Scalar(1), options.affine},
-        bias_{"bias", ParameterKind::norm_shift, 1, channels, Scalar(0), options.affine} {
+        weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
+        bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {
     detail::positive(options.epsilon, name, "epsilon");
   }
 
@@ -60,14 +62,14 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
   Index input_features() const { return groups_.channels * groups_.positions; }
   Index output_features(Index) const { return input_features(); }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
 
-  template <Real U>
+  template <Storable U>
   InstanceNorm<U> cast() const {
     InstanceNorm<U> result(channels(), positions(), options_);
-    result.weight_ = weight_.template cast<U>();
-    result.bias_ = bias_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
+    result.bias_ = bias_.template cast<Arithmetic<U>>();
     result.copy_statistics(*this);
     return result;
   }
@@ -82,9 +84,9 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
 
  private:
   friend LayerBase<InstanceNorm, Scalar>;
-  template <Real>
+  template <Storable>
   friend class InstanceNorm;
-  using Running = RunningStatisticsBase<Scalar>;
+  using Running = RunningStatisticsBase<Number>;
   using Sum = Wide<Scalar>;
   using ChannelNumbers = detail::ChannelNumbers<Scalar>;
 
@@ -119,14 +121,14 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
     if (!uses_instances(Mode::eval))
-      return normalize_with_running(x, frame.template take_array<Scalar>(ChannelNumbers::room(channels())), y);
+      return normalize_with_running(x, frame.template take_array<Number>(ChannelNumbers::room(channels())), y);
     const Index needed = kernels::group_norm_forward_scratch<Scalar>(x, y, groups_);
     auto* scratch = needed > 0 ? frame.template take_array<Wide<Scalar>>(needed) : nullptr;
     kernels::group_norm_forward<Scalar>(x, groups_, weight_.data(), bias_.data(), options_.epsilon, y, nullptr,
                                         scratch);
   }
 
-  void normalize_with_running(View<const Scalar> x, Scalar* numbers, View<Scalar> y) const {
+  void normalize_with_running(View<const Scalar> x, Number* numbers, View<Scalar> y) const {
     const auto of = [&](Index c) {
       return detail::MeanAndVariance<Sum>{static_cast<Sum>(this->running_mean()[c]),
                                           static_cast<Sum>(this->running_variance()[c])};
@@ -166,11 +168,11 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>, pub
 
   kernels::Groups groups_;                                // a channel each
   InstanceNormOptions options_;                           // checked
-  detail::Parameter<Scalar> weight_;                      // (1, channels), starts at one
-  detail::Parameter<Scalar> bias_;                        // (1, channels), starts at zero
+  detail::Parameter<Number> weight_;                      // (1, channels), starts at one
+  detail::Parameter<Number> bias_;                        // (1, channels), starts at zero
   bool with_instance_statistics_ = false;                 // in the last forward
-  detail::Buffer<kernels::RowMoments<Scalar>> moments_;   // (channels, batch), of the last forward
-  detail::Buffer<Scalar> numbers_;                        // see ChannelNumbers, of the last forward
+  detail::Buffer<kernels::RowMoments<Number>> moments_;   // (channels, batch), of the last forward
+  detail::Buffer<Number> numbers_;                        // see ChannelNumbers, of the last forward
   detail::Buffer<Wide<Scalar>> scratch_;                  // partial sums, packed rows
   detail::Buffer<detail::MeanAndVariance<Sum>> average_;  // scratch
   detail::Buffer<kernels::ColumnMoments<Sum>> example_;   // scratch
