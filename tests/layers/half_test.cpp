@@ -14,6 +14,7 @@
 #include "evenkeel/layers/group_norm.hpp"
 #include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
+#include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "kernels/strided.hpp"
@@ -114,6 +115,9 @@ void check_is_float_rounded_once(Layer layer, Index rows, Index columns, ek::Mod
   fresh.forward(x, Matrix<Stored>(y), mode);
   fresh.backward_parameters(x, dy);
   CHECK(same_parameter_gradients(fresh));
+  fresh.backward_parameters(x, dy, ek::Accumulate::yes);
+  in_float.backward(floats(dy), ek::Accumulate::yes);
+  CHECK(same_parameter_gradients(fresh));
   CHECK(same(Layer(layer).forward(x, mode), y));  // the call that stands alone
   fresh = layer;
   fresh.forward(x, mode);
@@ -209,6 +213,22 @@ TEST_CASE("GroupNorm and InstanceNorm of halves are those of floats, rounded onc
   CHECK(rounded_once(
       layer.forward(x, ek::Mode::train),
       reference::group_norm(exact(x), 2, 10, exact(parameters[0].value), exact(parameters[1].value), 1e-5L)));
+}
+
+TEMPLATE_TEST_CASE("Linear of halves is that of floats, rounded once", "[half]", Eigen::half, Eigen::bfloat16) {
+  check_is_float_rounded_once(ek::Linear<TestType>(37, 20), 150, 37);  // more rows than are converted at a time
+  check_is_float_rounded_once(ek::Linear<TestType>(20, 20, {.bias = false}), 9, 20);
+  check_is_float_rounded_once(ek::Linear<TestType>(5, 3), 1, 5);
+  const auto x = halves<TestType>(20, 50, 1);
+  ek::Linear<TestType> layer(50, 7);
+  const auto parameters = layer.parameters();
+  CHECK(rounded_once(layer.forward(x, ek::Mode::train),
+                     reference::linear(exact(x), exact(parameters[0].value), exact(parameters[1].value))));
+  check_gradient_rounds_once(layer, x);
+
+  layer.forward(Matrix<TestType>(0, 50), ek::Mode::train);
+  layer.backward(Matrix<TestType>(0, 7));
+  for (auto& parameter : layer.parameters()) CHECK(parameter.gradient.isZero(0));
 }
 
 TEMPLATE_TEST_CASE("Dropout of halves has the masks of floats, and rounds once", "[half]", Eigen::half,

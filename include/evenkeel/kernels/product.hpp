@@ -282,16 +282,22 @@ void fill_rows(View<Scalar> y, const Scalar* bias) {
       y.column_stride);
 }
 
-/// sums[j] = the sum of column j.
+/// sums[j] += the sum of column j.
 template <typename Scalar>
-void column_sums(View<const Scalar> x, Wide<Scalar>* sums) {
-  std::fill_n(sums, x.columns, Wide<Scalar>(0));
+void add_column_sums(View<const Scalar> x, Wide<Scalar>* sums) {
   with_strides(
       [&](auto stride) {
         for (Index i = 0; i < x.rows; ++i)
           for (Index j = 0; j < x.columns; ++j) sums[j] += static_cast<Wide<Scalar>>(x.row(i)[j * stride]);
       },
       x.column_stride);
+}
+
+/// sums[j] = the sum of column j.
+template <typename Scalar>
+void column_sums(View<const Scalar> x, Wide<Scalar>* sums) {
+  std::fill_n(sums, x.columns, Wide<Scalar>(0));
+  add_column_sums(x, sums);
 }
 
 }  // namespace evenkeel::kernels

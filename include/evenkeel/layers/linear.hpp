@@ -5,15 +5,16 @@
 #include <string>
 #include <utility>  // as_const
 
-#include "evenkeel/core/buffer.hpp"               // Buffer
-#include "evenkeel/core/check.hpp"                // at_least, not_negative
-#include "evenkeel/core/parallel.hpp"             // RowChunks
-#include "evenkeel/core/parameter.hpp"            // Parameter
-#include "evenkeel/core/random.hpp"               // RandomStream
-#include "evenkeel/core/sparse.hpp"               // SparseView
+#include "evenkeel/core/buffer.hpp"     // Buffer
+#include "evenkeel/core/check.hpp"      // at_least, not_negative
+#include "evenkeel/core/parallel.hpp"   // RowChunks
+#include "evenkeel/core/parameter.hpp"  // Parameter
+#include "evenkeel/core/random.hpp"     // RandomStream
+#include "evenkeel/core/sparse.hpp"     // SparseView
+#include "evenkeel/kernels/half_product.hpp"
 #include "evenkeel/kernels/moments.hpp"           // add_partial_sums
 #include "evenkeel/kernels/product.hpp"           // the arithmetic
-#include "evenkeel/kernels/sparse_product.hpp"    // and that of sparse input
+#include "evenkeel/kernels/sparse_product.hpp"    // that of sparse input
 #include "evenkeel/layers/sparse_layer_base.hpp"  // SparseLayerBase
 
 namespace evenkeel {
@@ -64,15 +65,17 @@ struct LinearOptions {
 ///
 /// Shapes  input: (batch, in), dense or sparse (Eigen::SparseMatrix of either order, Maps and blocks of it);
 ///         output: (batch, out); weight: (out, in); bias: (1, out).
+///         A batch of halves is dense.
 /// Modes   all compute the same.
 /// Start   The weight is drawn row by row from RandomStream(seed, stream_of("weight")), the bias from
 ///         RandomStream(seed, stream_of("bias")); with a path, from "path.weight" and "path.bias".
 /// Before BatchNorm a bias has no effect: `.bias = false`.
 /// Source  torch.nn.Linear(in, out). The weights of one input lie together in memory; `value` shows them as (out, in).
-template <Real Scalar_, int In = Eigen::Dynamic, int Out = Eigen::Dynamic>
+template <Storable Scalar_, int In = Eigen::Dynamic, int Out = Eigen::Dynamic>
 class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of weight and bias.
   static constexpr const char* name = "Linear";
 
   /// Throws std::invalid_argument if in < 1 or out < 1.
@@ -80,14 +83,14 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
       : in_{detail::size_of<In>(in, name, "in")},
         out_{detail::size_of<Out>(out, name, "out")},
         options_{options},
-        weight_{"weight", ParameterKind::weight, out_, in_, Scalar(0), true, detail::Layout::columns_together},
-        bias_{"bias", ParameterKind::bias, 1, out_, Scalar(0), options.bias} {
+        weight_{"weight", ParameterKind::weight, out_, in_, Number(0), true, detail::Layout::columns_together},
+        bias_{"bias", ParameterKind::bias, 1, out_, Number(0), options.bias} {
     RandomStream weights(options.seed, stream_of(path_to("weight")));
     for (Index i = 0; i < out_; ++i)
-      for (Index j = 0; j < in_; ++j) weight_.value()(i, j) = static_cast<Scalar>(options.init.weight(in_, weights));
+      for (Index j = 0; j < in_; ++j) weight_.value()(i, j) = static_cast<Number>(options.init.weight(in_, weights));
     if (!options.bias) return;
     RandomStream biases(options.seed, stream_of(path_to("bias")));
-    for (Index i = 0; i < out_; ++i) bias_.data()[i] = static_cast<Scalar>(options.init.bias(in_, biases));
+    for (Index i = 0; i < out_; ++i) bias_.data()[i] = static_cast<Number>(options.init.bias(in_, biases));
   }
   explicit Linear(LinearOptions options = {}) requires(In != Eigen::Dynamic && Out != Eigen::Dynamic)
       : Linear(In, Out, options) {}
@@ -98,14 +101,14 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
     return detail::fixed_features(In, features) == detail::misfit ? detail::misfit : Out;
   }
 
-  Parameters<Scalar> parameters() { return detail::parameter_views<Scalar>(weight_, bias_); }
-  Parameters<const Scalar> parameters() const { return detail::parameter_views<const Scalar>(weight_, bias_); }
+  Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
+  Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
 
-  template <Real U>
+  template <Storable U>
   Linear<U, In, Out> cast() const {
     Linear<U, In, Out> result(in_, out_, options_);
-    result.weight_ = weight_.template cast<U>();
-    result.bias_ = bias_.template cast<U>();
+    result.weight_ = weight_.template cast<Arithmetic<U>>();
+    result.bias_ = bias_.template cast<Arithmetic<U>>();
     return result;
   }
 
@@ -116,7 +119,7 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
  private:
   friend LayerBase<Linear, Scalar>;
   friend SparseLayerBase<Linear, Scalar>;
-  template <Real, int, int>
+  template <Storable, int, int>
   friend class Linear;
 
   static constexpr bool needs_input() { return true; }
@@ -127,47 +130,73 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
 
   /// X is View<const Scalar> or SparseView<Scalar>.
   template <class X>
-  void multiply(X x, View<Scalar> y) const {
+  void multiply(X x, View<Scalar> y) const requires Real<Scalar> {
     kernels::fill_rows(y, bias_.data());
     kernels::multiply(x, weight_.value().transposed(), y, kernels::Product::add);
   }
 
+  void multiply_halves(View<const Scalar> x, View<Scalar> y, Number* scratch) const requires Half<Scalar> {
+    kernels::multiply_halves(x, weight_.value().transposed(), bias_.data(), y, scratch);
+  }
+
   template <class X>
   void run_forward(X x, View<Scalar> y, Mode) {
-    multiply(x, y);
+    if constexpr (Half<Scalar>)
+      multiply_halves(x, y, scratch_.resize(kernels::multiply_halves_scratch(in_, out_)));
+    else
+      multiply(x, y);
   }
 
   template <class X>
   void run_backward(X x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
     const auto product = accumulate == Accumulate::no ? kernels::Product::set : kernels::Product::add;
-    kernels::multiply_transposed(x, dy, weight_.gradient().transposed(), product);
-    if (bias_.present()) {
-      Wide<Scalar>* sums = bias_sums_.resize(out_);
-      kernels::column_sums(dy, sums);
-      kernels::add_partial_sums(sums, 1, out_, out_, accumulate, bias_.gradient().data);
+    Wide<Scalar>* sums = bias_.present() ? bias_sums_.resize(out_) : nullptr;
+    if constexpr (Half<Scalar>) {
+      Number* scratch = scratch_.resize(kernels::multiply_transposed_halves_scratch(in_, out_));
+      kernels::multiply_transposed_halves(x, dy, weight_.gradient().transposed(), product, sums, scratch);
+    } else {
+      kernels::multiply_transposed(x, dy, weight_.gradient().transposed(), product);
+      if (bias_.present()) kernels::column_sums(dy, sums);
     }
-    if (dx.data == nullptr) return;
-    const bool apart = !overlap(dy, View<const Scalar>(dx));
-    const View<Scalar> target = apart ? dx : copy_.matrix(dx.rows, dx.columns);
-    kernels::multiply(dy, std::as_const(weight_).value(), target, kernels::Product::set);
-    if (!apart) as_map(dx) = as_map(target);
+    if (bias_.present()) kernels::add_partial_sums(sums, 1, out_, out_, accumulate, bias_.gradient().data);
+    if (dx.data != nullptr) multiply_back(dy, dx);
+  }
+
+  void multiply_back(View<const Scalar> dy, View<Scalar> dx) {
+    const View<const Number> weight = std::as_const(weight_).value();
+    if constexpr (Half<Scalar>) {
+      Number* scratch = scratch_.resize(kernels::multiply_halves_scratch(out_, in_));
+      kernels::multiply_halves(dy, weight, nullptr, dx, scratch);
+    } else {
+      const bool apart = !overlap(dy, View<const Scalar>(dx));
+      const View<Scalar> target = apart ? dx : scratch_.matrix(dx.rows, dx.columns);
+      kernels::multiply(dy, weight, target, kernels::Product::set);
+      if (!apart) as_map(dx) = as_map(target);
+    }
   }
 
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
-    if (!overlap(x, View<const Scalar>(y))) return multiply(x, y);
     typename Workspace<Scalar>::Frame frame(workspace);
-    const View<Scalar> copy = frame.take(x.rows, x.columns);
-    as_map(copy) = as_map(x);
-    multiply(View<const Scalar>(copy), y);
+    if constexpr (Half<Scalar>) {
+      const Index needed = kernels::multiply_halves_scratch(in_, out_);
+      multiply_halves(x, y, frame.template take_array<Number>(needed));
+    } else {
+      if (!overlap(x, View<const Scalar>(y))) return multiply(x, y);
+      const View<Scalar> copy = frame.take(x.rows, x.columns);
+      as_map(copy) = as_map(x);
+      multiply(View<const Scalar>(copy), y);
+    }
   }
-  void run_infer(SparseView<Scalar> x, View<Scalar> y, Workspace<Scalar>&) const { multiply(x, y); }
+  void run_infer(SparseView<Scalar> x, View<Scalar> y, Workspace<Scalar>&) const requires Real<Scalar> {
+    multiply(x, y);
+  }
 
   Index in_, out_;                          // >= 1
   LinearOptions options_;                   // as given
-  detail::Parameter<Scalar> weight_;        // (out, in), the weights of one input together
-  detail::Parameter<Scalar> bias_;          // (1, out)
+  detail::Parameter<Number> weight_;        // (out, in), the weights of one input together
+  detail::Parameter<Number> bias_;          // (1, out)
   detail::Buffer<Wide<Scalar>> bias_sums_;  // (out), of the last backward
-  detail::Buffer<Scalar> copy_;             // (batch, in), where dx overlaps dy
+  detail::Buffer<Number> scratch_;          // (batch, in), where dx overlaps dy; some rows of halves as floats
 };
 
 }  // namespace evenkeel

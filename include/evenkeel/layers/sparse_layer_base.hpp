@@ -7,9 +7,9 @@
 
 namespace evenkeel {
 
-/// What a layer with sparse input takes.
+/// What a layer with sparse input takes. (No sparse matrices of halves.)
 template <class X, typename Scalar>
-concept InputOf = DenseOf<X, Scalar> || SparseOf<X, Scalar>;
+concept InputOf = DenseOf<X, Scalar> ||(Real<Scalar>&& SparseOf<X, Scalar>);
 
 /// LayerBase for a layer that also takes a sparse input: the same calls for an Eigen::SparseMatrix, by rows or by columns, a
 /// Map or a block of one. A layer supplies run_forward, run_backward and run_infer for a SparseView<Scalar> as well, and
@@ -17,13 +17,13 @@ concept InputOf = DenseOf<X, Scalar> || SparseOf<X, Scalar>;
 ///     void check_sparse_input(function) const                   optional: throws UsageError where it takes none after all
 ///
 /// The input is never made dense. Gradients by it, where they are asked for, are dense.
-template <class Derived, Real Scalar_>
+template <class Derived, Storable Scalar_>
 class SparseLayerBase : public LayerBase<Derived, Scalar_> {
   using Base = LayerBase<Derived, Scalar_>;
 
  public:
   using Scalar = Scalar_;
-  static constexpr bool takes_sparse_input = true;  // what a network asks of its first layer
+  static constexpr bool takes_sparse_input = Real<Scalar>;  // what a network asks of its first layer
 
   // Each is that of LayerBase, and what is dense goes there.
 
@@ -71,10 +71,13 @@ class SparseLayerBase : public LayerBase<Derived, Scalar_> {
 
   template <DenseOf<Scalar> DY>
   const Matrix<Scalar>& backward(const DY& dy, Accumulate accumulate = Accumulate::no) {
-    if (this->pending_ != Pending::own_sparse_input) return Base::backward(dy, accumulate);
-    Matrix<Scalar>& dx = this->input_gradient_.get(this->rows_, this->columns_);
-    backward_sparse(sparse_input_.view(), dy, dx, accumulate);
-    return dx;
+    if constexpr (takes_sparse_input)
+      if (this->pending_ == Pending::own_sparse_input) {
+        Matrix<Scalar>& dx = this->input_gradient_.get(this->rows_, this->columns_);
+        backward_sparse(sparse_input_.view(), dy, dx, accumulate);
+        return dx;
+      }
+    return Base::backward(dy, accumulate);
   }
 
   template <InputOf<Scalar> X, WritableDenseOf<Scalar> Y>
