@@ -110,6 +110,9 @@ struct Packing {
       }
     if (together) rows = (std::min)(rows, fewest);
   }
+  template <std::same_as<bool> Together>
+  Packing(Index, Together) = delete;  // would be taken for a number of rows
+
   constexpr Index numbers() const { return rows * stride; }
   constexpr bool on_stack() const { return numbers() <= packed_on_stack; }
   /// Numbers of scratch, besides the stack, for so many matrices of this type.
