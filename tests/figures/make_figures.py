@@ -36,7 +36,7 @@ class Figures:
             self.set(name, matrix)
 
     def set(self, name, matrix):
-        digits = 9 if getattr(matrix, "dtype", None) == torch.float32 else 17
+        digits = 9 if getattr(matrix, "dtype", None) in (torch.float32, torch.bfloat16) else 17
         matrix = torch.as_tensor(matrix, dtype=torch.float64).detach()
         rows = matrix.reshape(1, -1) if matrix.dim() < 2 else matrix.reshape(matrix.shape[0], -1)
         self.lines.append(f"{name} {rows.shape[0]} {rows.shape[1]}")
@@ -445,6 +445,28 @@ def transformer():
     figures.write()
 
 
+def bfloat16():
+    """Layers in bfloat16, parameters too, with the same in double under the names "case.y.float64" and "case.dx.float64"."""
+    figures = Figures("bfloat16")
+    for name, layer, x in [
+        ("layer_norm", torch.nn.LayerNorm(40), draw(4, 40, scale=2) + 1),
+        ("batch_norm", torch.nn.BatchNorm1d(6), draw(20, 6, scale=2) + 1),
+        ("group_norm", torch.nn.GroupNorm(2, 8), draw(3, 8, 6) + 1),
+        ("linear", torch.nn.Linear(40, 8), draw(5, 40)),
+    ]:
+        part = figures.part(name)
+        set_parameters(layer)
+        layer = layer.bfloat16()
+        dy = draw(*layer(x.bfloat16()).shape).bfloat16()
+        for dtype, suffix in (torch.bfloat16, ""), (torch.float64, ".float64"):
+            layer, x = layer.to(dtype), x.bfloat16().to(dtype).requires_grad_()
+            y = layer(x)
+            dx = torch.autograd.grad(y, x, dy.to(dtype))[0]
+            part.add(**{"y" + suffix: y, "dx" + suffix: dx})
+        part.add(x=x.float(), dy=dy.float(), **dict(layer.float().named_parameters()))
+    figures.write()
+
+
 if __name__ == "__main__":
     for make in (
         norms,
@@ -460,5 +482,6 @@ if __name__ == "__main__":
         recomputed_statistics,
         fold,
         transformer,
+        bfloat16,
     ):
         make()

@@ -1,8 +1,6 @@
 // Layers whose data are halves: Eigen::half and Eigen::bfloat16.
 
-#include <algorithm>  // max
-#include <cmath>      // abs, frexp, ldexp
-#include <cstdint>    // uint32_t
+#include <cstdint>  // uint32_t
 #include <type_traits>
 
 #include "catch.hpp"
@@ -19,12 +17,14 @@
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "kernels/strided.hpp"
 #include "layers/reference.hpp"
+#include "layers/rounding.hpp"
 
 namespace ek = evenkeel;
 using ek::Index;
 using ek::Matrix;
 using reference::exact;
 using reference::Numbers;
+using rounding::rounded_once;
 using strided::Order;
 using strided::Storage;
 
@@ -37,22 +37,6 @@ Matrix<Stored> halves(Index rows, Index columns, std::uint32_t seed) {
 template <class M>
 Matrix<float> floats(const M& matrix) {
   return matrix.template cast<float>();
-}
-
-/// Whether each number is `expected`, once computed in float, with a last bit or two off, and then rounded once.
-template <typename Stored>
-bool rounded_once(const Matrix<Stored>& numbers, const Numbers& expected) {
-  constexpr int fraction = std::is_same_v<Stored, Eigen::half> ? 10 : 7;
-  constexpr int lowest = std::is_same_v<Stored, Eigen::half> ? -14 : -126;  // exponent of the smallest normal number
-  const long double float_error = std::ldexp(expected.cwiseAbs().maxCoeff(), -21);
-  for (Index i = 0; i < expected.rows(); ++i)
-    for (Index j = 0; j < expected.cols(); ++j) {
-      int exponent;
-      std::frexp(expected(i, j), &exponent);
-      const long double unit = std::ldexp(1.0L, (std::max)(exponent - 1, lowest) - fraction);  // of the last place
-      if (!(std::abs(static_cast<long double>(numbers(i, j)) - expected(i, j)) <= unit / 2 + float_error)) return false;
-    }
-  return true;
 }
 
 template <class Layer>
