@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "core/compare.hpp"
 #include "core/values.hpp"
+#include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
@@ -15,6 +16,10 @@
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
+#include "evenkeel/network/mlp.hpp"
+#include "evenkeel/network/sequential.hpp"
+#include "evenkeel/training/adam.hpp"
+#include "evenkeel/training/loss.hpp"
 #include "kernels/strided.hpp"
 #include "layers/reference.hpp"
 #include "layers/rounding.hpp"
@@ -254,4 +259,41 @@ TEST_CASE("A layer of halves takes and gives halves alone", "[half]") {
   CHECK_FALSE(takes(half, number));
   CHECK_FALSE(takes(number, half));
   CHECK_FALSE(takes(other, half));
+}
+
+TEST_CASE("Activations of halves are those of floats, rounded once", "[half]") {
+  check_is_float_rounded_once(ek::ReLU<Eigen::half>(), 5, 37);
+  check_is_float_rounded_once(ek::GELU<Eigen::bfloat16>(), 5, 37);
+}
+
+TEST_CASE("A network of halves is trained by optimizers of floats", "[half]") {
+  using Stored = Eigen::bfloat16;
+  ek::Sequential net{ek::Linear<Stored>(6, 8), ek::BatchNorm<Stored>(8), ek::ReLU<Stored>(), ek::Dropout<Stored>(0.1),
+                     ek::Linear<Stored>(8, 2, {.seed = 1})};
+  static_assert(std::is_same_v<decltype(net.parameters()), ek::Parameters<float>>);
+  static_assert(std::is_same_v<decltype(net.buffers()), ek::Buffers<float>>);
+  const auto x = halves<Stored>(30, 6, 1);
+  const Matrix<float> target = floats(x).leftCols(2);
+  ek::MeanSquaredError<float> loss;
+  ek::Adam<float> optimizer(net.parameters(), {.learning_rate = 0.03});
+  const auto mean_error = [&] { return loss(floats(net.infer(x)), target).value; };
+  const auto before = mean_error();
+  for (int step = 0; step < 100; ++step) {
+    const auto result = loss(floats(net.forward(x, ek::Mode::train)), target);
+    net.backward(result.gradient.cast<Stored>().eval());
+    optimizer.step();
+  }
+  CHECK(mean_error() < 0.1 * before);
+
+  // Between types nothing is rounded: parameters and running statistics are floats in both.
+  const auto back = net.cast<float>().cast<Stored>();
+  CHECK(compare::same_bits(floats(back.infer(x)), floats(net.infer(x))));
+  // Each layer rounds its output: some roundings of an eighth bit, of sums of some such numbers.
+  CHECK(compare::difference(net.infer(x), net.cast<float>().infer(floats(x))) < 0.05);
+}
+
+TEST_CASE("Mlp's layers can be of halves", "[half]") {
+  const ek::Mlp<Eigen::half> net({6, 16, 3}, {.norm = ek::Norm::layer, .seed = 2});
+  const auto x = halves<Eigen::half>(9, 6, 1);
+  CHECK(compare::difference(net.infer(x), net.cast<float>().infer(floats(x))) < 0.005);
 }

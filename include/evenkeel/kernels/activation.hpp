@@ -2,11 +2,12 @@
 
 #include <cmath>  // exp, erfc, tanh
 
-#include "evenkeel/core/check.hpp"     // not_negative
-#include "evenkeel/core/parallel.hpp"  // parallel_for, RowChunks
-#include "evenkeel/core/types.hpp"     // Index
-#include "evenkeel/core/view.hpp"      // View
-#include "evenkeel/kernels/lanes.hpp"  // with_strides
+#include "evenkeel/core/check.hpp"       // not_negative
+#include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
+#include "evenkeel/core/types.hpp"       // Index
+#include "evenkeel/core/view.hpp"        // View
+#include "evenkeel/kernels/convert.hpp"  // convert, as_number
+#include "evenkeel/kernels/lanes.hpp"    // with_strides
 
 /// Elementwise functions: `value` is f(x), `gradient` is dy f'(x).
 namespace evenkeel::kernels {
@@ -135,17 +136,18 @@ struct Tanh {
 };
 
 /// y = f(x). y may be x.
-template <typename Scalar, class Function>
-void activation_forward(View<const Scalar> x, const Function& f, View<Scalar> y) {
+template <typename Stored, class Function>
+void activation_forward(View<const Stored> x, const Function& f, View<Stored> y) {
   if (x.column_stride != 1 && x.row_stride == 1) return activation_forward(x.transposed(), f, y.transposed());
   const RowChunks chunks(x.rows, x.columns);
   parallel_for(chunks.count, x.size(), [&](Index chunk) {
     with_strides(
         [&](auto x_stride, auto y_stride) {
           for (Index i = chunks.first(chunk); i < chunks.end(chunk); ++i) {
-            const Scalar* input = x.row(i);
-            Scalar* output = y.row(i);
-            for (Index j = 0; j < x.columns; ++j) output[j * y_stride] = f.value(input[j * x_stride]);
+            const Stored* input = x.row(i);
+            Stored* output = y.row(i);
+            for (Index j = 0; j < x.columns; ++j)
+              convert(f.value(as_number(input[j * x_stride])), output[j * y_stride]);
           }
         },
         x.column_stride, y.column_stride);
@@ -153,8 +155,8 @@ void activation_forward(View<const Scalar> x, const Function& f, View<Scalar> y)
 }
 
 /// dx = dy f'(x). dx may be x or dy.
-template <typename Scalar, class Function>
-void activation_backward(View<const Scalar> x, View<const Scalar> dy, const Function& f, View<Scalar> dx) {
+template <typename Stored, class Function>
+void activation_backward(View<const Stored> x, View<const Stored> dy, const Function& f, View<Stored> dx) {
   if (x.column_stride != 1 && x.row_stride == 1)
     return activation_backward(x.transposed(), dy.transposed(), f, dx.transposed());
   const RowChunks chunks(x.rows, x.columns);
@@ -162,11 +164,12 @@ void activation_backward(View<const Scalar> x, View<const Scalar> dy, const Func
     with_strides(
         [&](auto x_stride, auto dy_stride, auto dx_stride) {
           for (Index i = chunks.first(chunk); i < chunks.end(chunk); ++i) {
-            const Scalar* input = x.row(i);
-            const Scalar* delta = dy.row(i);
-            Scalar* output = dx.row(i);
+            const Stored* input = x.row(i);
+            const Stored* delta = dy.row(i);
+            Stored* output = dx.row(i);
             for (Index j = 0; j < x.columns; ++j)
-              output[j * dx_stride] = f.gradient(input[j * x_stride], delta[j * dy_stride]);
+              convert(f.gradient(as_number(input[j * x_stride]), as_number(delta[j * dy_stride])),
+                      output[j * dx_stride]);
           }
         },
         x.column_stride, dy.column_stride, dx.column_stride);

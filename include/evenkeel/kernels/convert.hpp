@@ -10,7 +10,7 @@
 #include <cstdint>      // uint16_t, uint32_t
 #include <type_traits>  // conditional_t
 
-#include "evenkeel/core/types.hpp"        // Half
+#include "evenkeel/core/types.hpp"        // Half, Arithmetic
 #include "evenkeel/kernels/register.hpp"  // Register
 
 /// Halves to floats, exactly, and back: to the nearest, of two that are equally near to the even one, as IEEE 754 has it, and
@@ -106,7 +106,7 @@ To to_half(float from) {
   return std::bit_cast<To>(static_cast<std::uint16_t>(detail::narrowed<To>(std::bit_cast<std::uint32_t>(from))));
 }
 
-/// to = from, one number: the same type, or a half and a float.
+/// to = from: the same type, or a half and a float.
 template <typename From, typename To>
 void convert(const From& from, To& to) {
   if constexpr (std::same_as<From, To>)
@@ -130,6 +130,14 @@ void convert(Index count, const From* from, To* to) {
 #endif
     for (Index i = whole; i < count; ++i) convert(from[i], to[i]);
   }
+}
+
+/// What is computed with.
+template <typename Stored>
+Arithmetic<Stored> as_number(const Stored& stored) {
+  Arithmetic<Stored> number;
+  convert(stored, number);
+  return number;
 }
 
 }  // namespace evenkeel::kernels

@@ -3,7 +3,7 @@
 #include "evenkeel/core/parallel.hpp"    // parallel_for, RowChunks
 #include "evenkeel/core/types.hpp"       // Index, Arithmetic
 #include "evenkeel/core/view.hpp"        // View
-#include "evenkeel/kernels/convert.hpp"  // convert
+#include "evenkeel/kernels/convert.hpp"  // convert, as_number
 #include "evenkeel/kernels/dropout.hpp"  // dropout_forward
 #include "evenkeel/kernels/lanes.hpp"    // with_strides
 
@@ -23,9 +23,7 @@ template <typename Stored>
 void spatial_dropout(View<const Stored> x, View<const Arithmetic<Stored>> factors, Index positions, View<Stored> y) {
   using Scalar = Arithmetic<Stored>;
   const auto drop_or_scale = [](Scalar factor, const Stored& input, Stored& output) {
-    Scalar value;
-    convert(input, value);
-    convert(factor == 0 ? Scalar(0) : factor * value, output);
+    convert(factor == 0 ? Scalar(0) : factor * as_number(input), output);
   };
   const bool along_columns = x.row_stride == 1 && x.column_stride != 1;
   const RowChunks chunks(x.rows, x.columns);

@@ -12,7 +12,7 @@ namespace evenkeel {
 ///
 /// Shapes  input, output and their gradients: (batch, features), any number of features.
 /// Modes   all compute the same.
-template <Real Scalar_, class Function>
+template <Storable Scalar_, class Function>
 class Activation final : public LayerBase<Activation<Scalar_, Function>, Scalar_> {
  public:
   using Scalar = Scalar_;
@@ -28,7 +28,7 @@ class Activation final : public LayerBase<Activation<Scalar_, Function>, Scalar_
   Index output_features(Index input_features) const { return input_features; }
   static constexpr int fixed_output_features(int features) { return features; }
 
-  template <Real U>
+  template <Storable U>
   Activation<U, Function> cast() const {
     return Activation<U, Function>(function_);
   }
@@ -51,17 +51,17 @@ class Activation final : public LayerBase<Activation<Scalar_, Function>, Scalar_
   Function function_;
 };
 
-template <Real Scalar>
+template <Storable Scalar>
 using ReLU = Activation<Scalar, kernels::Relu>;  ///< torch.nn.ReLU()
-template <Real Scalar>
+template <Storable Scalar>
 using LeakyReLU = Activation<Scalar, kernels::LeakyRelu>;  ///< torch.nn.LeakyReLU(negative_slope = 0.01)
-template <Real Scalar>
+template <Storable Scalar>
 using GELU = Activation<Scalar, kernels::Gelu>;  ///< torch.nn.GELU(approximate = "none" or "tanh")
-template <Real Scalar>
+template <Storable Scalar>
 using SiLU = Activation<Scalar, kernels::Silu>;  ///< torch.nn.SiLU()
-template <Real Scalar>
+template <Storable Scalar>
 using Tanh = Activation<Scalar, kernels::Tanh>;  ///< torch.nn.Tanh()
-template <Real Scalar>
+template <Storable Scalar>
 using Sigmoid = Activation<Scalar, kernels::Sigmoid>;  ///< torch.nn.Sigmoid()
 
 using kernels::GeluForm;

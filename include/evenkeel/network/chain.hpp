@@ -23,18 +23,19 @@ namespace evenkeel {
 ///
 /// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i, and, where the
 /// layers have names in place of their numbers, `static std::string layer_path(i)`.
-template <class Derived, Real Scalar_>
+template <class Derived, Storable Scalar_>
 class Chain : public SparseLayerBase<Derived, Scalar_> {
  public:
   using Scalar = Scalar_;
+  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
 
   /// All parameters, named as torch.nn.Sequential names them: "0.weight".
-  Parameters<Scalar> parameters() { return collect<Parameters<Scalar>>(self()); }
-  Parameters<const Scalar> parameters() const { return collect<Parameters<const Scalar>>(self()); }
+  Parameters<Number> parameters() { return collect<Parameters<Number>>(self()); }
+  Parameters<const Number> parameters() const { return collect<Parameters<const Number>>(self()); }
 
   /// All running statistics and counters, named likewise.
-  Buffers<Scalar> buffers() { return collect_buffers<Buffers<Scalar>>(self()); }
-  Buffers<const Scalar> buffers() const { return collect_buffers<Buffers<const Scalar>>(self()); }
+  Buffers<Number> buffers() { return collect_buffers<Buffers<Number>>(self()); }
+  Buffers<const Number> buffers() const { return collect_buffers<Buffers<const Number>>(self()); }
 
   /// What else the next training forward depends on, named likewise.
   TrainingState training_state() { return collect_training_state<TrainingState>(self()); }

@@ -13,7 +13,7 @@ namespace evenkeel {
 
 /// What a type must offer to stand in a network. Nothing needs to be derived from; evenkeel's own layers meet it.
 ///
-///     using Scalar                              float, double or long double
+///     using Scalar                              float, double, long double, or Eigen::half, Eigen::bfloat16
 ///     forward(x, y, mode)                       writes the output into y
 ///     backward(x, dy, dx)                       x as given to forward; writes d loss / d input into dx
 ///     infer(x, y, workspace) const              forward of Mode::eval, touching nothing but its arguments
@@ -26,7 +26,7 @@ namespace evenkeel {
 ///     backward(x, dy, dx, accumulate)           required of a layer with parameters for Accumulate::yes
 ///     backward_parameters(x, dy, accumulate)    for a first layer, whose input gradient nobody wants
 ///     parameters(), parameters() const          a vector of ParameterView<Scalar>, of ParameterView<const Scalar>; see
-///                                               parameter_view
+///                                               parameter_view. Of float, where Scalar is a half
 ///     buffers(), buffers() const                the same of BufferView
 ///     commit_statistics(), discard_statistics()   let move, or forget, what Mode::train_prepared has prepared
 ///     training_state(), training_state() const  a TrainingState, a ConstTrainingState: numbers that a checkpoint keeps

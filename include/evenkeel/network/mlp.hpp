@@ -42,7 +42,7 @@ struct MlpOptions {
 ///         with p > 0.
 /// Start   Linear layer k (0, 1, ...) has the path "linear.k" in its random streams: networks that differ only in norm and
 ///         dropout start from the same weights.
-template <Real Scalar_>
+template <Storable Scalar_>
 class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
  public:
   using Scalar = Scalar_;
@@ -103,7 +103,7 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
     visit(layers_, i, f);
   }
 
-  template <Real U>
+  template <Storable U>
   Mlp<U> cast() const {
     Mlp<U> result({1, 1});
     result.layers_.clear();
@@ -114,7 +114,7 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
   }
 
  private:
-  template <Real>
+  template <Storable>
   friend class Mlp;
   using AnyLayer = std::variant<Linear<Scalar>, BatchNorm<Scalar>, LayerNorm<Scalar>, RMSNorm<Scalar>,
                                 GroupNorm<Scalar>, ReLU<Scalar>, Dropout<Scalar>>;

@@ -83,7 +83,7 @@ class Sequential final
     visit(layers_, i, f, std::index_sequence_for<Layers...>());
   }
 
-  template <Real U>
+  template <Storable U>
   auto cast() const requires requires(const Layers&... each) {
     std::tuple{each.template cast<U>()...};
   }
