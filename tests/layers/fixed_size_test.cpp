@@ -28,6 +28,11 @@ namespace {
 template <int Rows, int Columns>
 using Batch = Eigen::Matrix<float, Rows, Columns, Eigen::RowMajor>;
 
+/// A layer of one's own that gives three features, whatever it is given.
+struct GivesThree {
+  static constexpr int fixed_output_features(int) { return 3; }
+};
+
 template <class M>
 ek::Matrix<float> plain(const M& matrix) {
   return matrix;
@@ -171,6 +176,8 @@ TEST_CASE("What is seen at compile time is a misfit, from the first layer on whe
   STATIC_REQUIRE(Fits::fixed_output_features(Dynamic) == 5);
   STATIC_REQUIRE(Fits::fixed_output_features(5) == misfit);
   STATIC_REQUIRE(Wrong::fixed_output_features(Dynamic) == misfit);
+  STATIC_REQUIRE(ek::detail::fixed_output_features<GivesThree>(4) == 3);
+  STATIC_REQUIRE(ek::detail::fixed_output_features<GivesThree>(misfit) == misfit);
   STATIC_REQUIRE(takes<ek::LayerNorm<float, 4>, Batch<2, 4>>);
   STATIC_REQUIRE(takes<ek::LayerNorm<float, 4>, ek::Matrix<float>>);
   STATIC_REQUIRE(takes<ek::LayerNorm<float>, Batch<2, 5>>);
