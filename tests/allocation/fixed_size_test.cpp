@@ -116,6 +116,22 @@ TEST_CASE("Long rows and batch statistics take memory that the workspace of an i
   check_calls<ColumnMajor<double, 6, 8>, 8>(of_batch, values::random<double>(6, 8, 1));
 }
 
+TEST_CASE("Layers of halves take memory for the floats they compute in", "[fixed_size]") {
+  using Half = Eigen::half;
+  using X = RowMajor<Half, 6, 64>;
+  const X x = RowMajor<float, 6, 64>::Random().cast<Half>();
+  const auto requests = [&]<class Layer>(const Layer& layer) {
+    return count([&] { layer.infer(x); }) + count([&] {
+             ek::WorkspaceFor<Layer, X> workspace;
+             X y = x;
+             layer.infer(y, y, workspace);
+           });
+  };
+  CHECK(requests(ek::BatchNorm<Half, 64>({.track_running_statistics = false})) == 0);
+  CHECK(requests(ek::Linear<Half, 64, 64>()) == 0);
+  CHECK(requests(ek::LayerNorm<Half, 64>()) == 0);
+}
+
 TEST_CASE("A network of layers of fixed size infers without memory from the heap", "[fixed_size]") {
   const ek::Sequential net{ek::Linear<float, 64, 32>(), ek::LayerNorm<float, 32>(), ek::ReLU<float>(),
                            ek::Dropout<float>(0.5), ek::Linear<float, 32, 5>()};

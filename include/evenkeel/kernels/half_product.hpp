@@ -24,7 +24,7 @@ View<const float> as_floats(View<const Stored> a, float* room) {
 }  // namespace detail
 
 /// Floats of scratch for multiply_halves where a and c have so many columns.
-inline Index multiply_halves_scratch(Index a_columns, Index c_columns, Index workers = most_workers()) {
+constexpr Index multiply_halves_scratch(Index a_columns, Index c_columns, Index workers = most_workers()) {
   return workers * detail::product_rows * (a_columns + c_columns);
 }
 

@@ -74,7 +74,7 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
     using Room = Workspace<Scalar>;
     const Index channels = Channels == Eigen::Dynamic ? features : Channels;
     return Room::template bytes<Moments>(kernels::column_moments_room(rows, channels)) +
-           Room::template bytes<Scalar>(ChannelNumbers::room(channels));
+           Room::template bytes<Number>(ChannelNumbers::room(channels));
   }
 
   Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }

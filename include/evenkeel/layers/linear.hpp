@@ -100,6 +100,10 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
   static constexpr int fixed_output_features(int features) {
     return detail::fixed_features(In, features) == detail::misfit ? detail::misfit : Out;
   }
+  static constexpr Index fixed_infer_bytes(int, int features) {
+    if (!Half<Scalar> || Out == Eigen::Dynamic) return 0;
+    return Workspace<Scalar>::template bytes<Number>(kernels::multiply_halves_scratch(features, Out, 1));
+  }
 
   Parameters<Number> parameters() { return detail::parameter_views<Number>(weight_, bias_); }
   Parameters<const Number> parameters() const { return detail::parameter_views<const Number>(weight_, bias_); }
@@ -178,7 +182,8 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
   void run_infer(View<const Scalar> x, View<Scalar> y, Workspace<Scalar>& workspace) const {
     typename Workspace<Scalar>::Frame frame(workspace);
     if constexpr (Half<Scalar>) {
-      const Index needed = kernels::multiply_halves_scratch(in_, out_);
+      const Index workers = x.rows > kernels::detail::product_rows ? most_workers() : 1;
+      const Index needed = kernels::multiply_halves_scratch(in_, out_, workers);
       multiply_halves(x, y, frame.template take_array<Number>(needed));
     } else {
       if (!overlap(x, View<const Scalar>(y))) return multiply(x, y);
