@@ -215,6 +215,7 @@ TEMPLATE_TEST_CASE("Linear of halves is that of floats, rounded once", "[half]",
                      reference::linear(exact(x), exact(parameters[0].value), exact(parameters[1].value))));
   check_gradient_rounds_once(layer, x);
 
+  layer.backward(halves<TestType>(20, 7, 2));  // gradients that an empty batch is to replace
   layer.forward(Matrix<TestType>(0, 50), ek::Mode::train);
   layer.backward(Matrix<TestType>(0, 7));
   for (auto& parameter : layer.parameters()) CHECK(parameter.gradient.isZero(0));
