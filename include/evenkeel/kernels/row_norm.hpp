@@ -110,7 +110,8 @@ struct ChannelAffine {
   template <class Body>
   EVENKEEL_INLINE void for_each_run(Index columns, const Body& body) const {
     for (Index c = 0; c < columns / positions; ++c)
-      body(c * positions, positions, ColumnNumbers<Scalar, 2, false>{{weight + c, bias + c}}, c);
+      body(c * positions, positions, ColumnNumbers<Scalar, 2, false>{{weight + c, bias == nullptr ? bias : bias + c}},
+           c);
   }
 };
 
