@@ -23,11 +23,12 @@ struct View {
   Scalar* row(Index index) const { return data + index * row_stride; }
   Index size() const { return rows * columns; }
 
+  // Parts; of a view without elements, which may be without data, some that start where it does.
   View middle_rows(Index first, Index count) const {
-    return {data + first * row_stride, count, columns, row_stride, column_stride};
+    return {size() == 0 ? data : data + first * row_stride, count, columns, row_stride, column_stride};
   }
   View middle_columns(Index first, Index count) const {
-    return {data + first * column_stride, rows, count, row_stride, column_stride};
+    return {size() == 0 ? data : data + first * column_stride, rows, count, row_stride, column_stride};
   }
   View transposed() const { return {data, columns, rows, column_stride, row_stride}; }
 

@@ -3,7 +3,6 @@
 #include <Eigen/Core>  // transposeInPlace
 
 #include <algorithm>    // copy, max
-#include <concepts>     // same_as
 #include <type_traits>  // remove_const_t
 
 #include "evenkeel/core/parallel.hpp"    // most_workers
@@ -21,6 +20,15 @@ namespace evenkeel::kernels {
 template <typename Stored>
 bool rows_together(View<Stored> view) {
   return view.column_stride == 1;
+}
+
+/// How the numbers of a row lie in memory, where that decides how rows are packed.
+enum class RowLayout { together, apart };
+
+/// Apart, unless those of all views lie together.
+template <typename... Stored>
+RowLayout row_layout(const View<Stored>&... views) {
+  return (rows_together(views) && ...) ? RowLayout::together : RowLayout::apart;
 }
 
 /// Whether the rows of all views are contiguous, and of a type that is computed in: what kernels work on where it is.
@@ -94,24 +102,23 @@ void copy(View<const From> from, View<To> to) {
 /// So many numbers are packed on the stack; more in memory from the caller.
 inline constexpr Index packed_on_stack = 8192;
 
-/// How rows are packed: as many at a time as fill some whole cache lines of each column of a matrix stored by columns, or, where
-/// rows lie together, as stay in the innermost cache; or all there are, where these are fewer; and at such a distance that
-/// they do not fall on the same lines of the cache.
+/// How rows are packed: where they lie apart, as many at a time as fill some whole cache lines of each column of a matrix stored
+/// by columns; where they lie together, as many as stay in the innermost cache; or all there are, where these are fewer; and
+/// at such a distance that they do not fall on the same lines of the cache.
 struct Packing {
   Index rows = 64, stride;
 
-  explicit constexpr Packing(Index columns, Index all_rows = 64, bool together = false) : stride{columns + line} {
+  explicit constexpr Packing(Index columns, Index all_rows = 64, RowLayout layout = RowLayout::apart)
+      : stride{columns + line} {
     while (rows > 1 && rows / 2 >= all_rows) rows /= 2;
-    const Index fewest = together ? 4 : line;
+    const Index fewest = layout == RowLayout::together ? 4 : line;
     for (Index few = rows; few >= fewest; few /= 2)  // rather fewer on the stack
       if (few * stride <= packed_on_stack) {
         rows = few;
         return;
       }
-    if (together) rows = (std::min)(rows, fewest);
+    if (layout == RowLayout::together) rows = (std::min)(rows, fewest);
   }
-  template <std::same_as<bool> Together>
-  Packing(Index, Together) = delete;  // would be taken for a number of rows
 
   constexpr Index numbers() const { return rows * stride; }
   constexpr bool on_stack() const { return numbers() <= packed_on_stack; }
@@ -134,11 +141,14 @@ struct Packing {
 template <typename Scalar>
 class PackedRows {
  public:
-  /// `scratch` as Packing says; this is number `which` of as many as there are matrices for all workers.
-  PackedRows(Packing packing, Wide<Scalar>* scratch, Index which)
-      : packing_{packing},
-        data_{packing.on_stack() ? on_stack_
-                                 : reinterpret_cast<Scalar*>(scratch + which * packing.room_each<Scalar>())} {}
+  /// `scratch` as Packing says, or null where nothing will be packed; this is number `which` of as many as there are matrices for
+  /// all workers.
+  PackedRows(Packing packing, Wide<Scalar>* scratch, Index which) : packing_{packing} {
+    if (packing.on_stack())
+      data_ = on_stack_;
+    else if (scratch != nullptr)
+      data_ = reinterpret_cast<Scalar*>(scratch + which * packing.room_each<Scalar>());
+  }
   PackedRows(const PackedRows&) = delete;
   PackedRows& operator=(const PackedRows&) = delete;
 
@@ -161,7 +171,7 @@ class PackedRows {
 
  private:
   Packing packing_;
-  Scalar* data_;
+  Scalar* data_ = nullptr;
   alignas(64) Scalar on_stack_[packed_on_stack];
 };
 

@@ -9,7 +9,7 @@
 #include "evenkeel/core/parameter.hpp"      // Accumulate
 #include "evenkeel/core/types.hpp"          // Index, Wide
 #include "evenkeel/core/view.hpp"           // View
-#include "evenkeel/kernels/channels.hpp"    // ColumnNumbers
+#include "evenkeel/kernels/affine.hpp"      // Affine
 #include "evenkeel/kernels/contiguous.hpp"  // PackedRows
 #include "evenkeel/kernels/lanes.hpp"       // Lanes, for_each_rows
 #include "evenkeel/kernels/moments.hpp"     // row_moments, row_inverse_rms
@@ -77,42 +77,6 @@ struct ByRms {
     EVENKEEL_INLINE Scalar inverse(Index r) const { return inverse_rms[r]; }
     EVENKEEL_INLINE Lanes<Scalar> standardized(Index r, const Lanes<Scalar>& x) const { return x * inverse(r); }
   };
-};
-
-/// The learned scale and shift of each feature. A norm that is centred has a shift and no offset, the other an offset and no shift.
-template <typename Scalar>
-struct Affine {
-  const Scalar* weight;
-  const Scalar* bias;
-  Scalar offset = Scalar(0);  ///< Added to the weight.
-
-  static constexpr bool of_each_feature = true;
-  Index size(Index columns) const { return columns; }
-
-  /// Calls body(first column, columns, numbers, number of the first) for columns whose numbers are found in the same way.
-  template <class Body>
-  EVENKEEL_INLINE void for_each_run(Index columns, const Body& body) const {
-    body(Index{0}, columns, ColumnNumbers<Scalar, 2, true>{{weight, bias}}, Index{0});
-  }
-};
-
-/// The same where so many features side by side, those of a channel, share one scale and shift.
-template <typename Scalar>
-struct ChannelAffine {
-  const Scalar* weight;
-  const Scalar* bias;
-  Index positions;
-
-  static constexpr bool of_each_feature = false;
-  static constexpr Scalar offset = Scalar(0);
-  Index size(Index columns) const { return columns / positions; }
-
-  template <class Body>
-  EVENKEEL_INLINE void for_each_run(Index columns, const Body& body) const {
-    for (Index c = 0; c < columns / positions; ++c)
-      body(c * positions, positions, ColumnNumbers<Scalar, 2, false>{{weight + c, bias == nullptr ? bias : bias + c}},
-           c);
-  }
 };
 
 /// What a layer's norm computes with, for kernels that do its work together with that of its neighbours.
@@ -340,14 +304,15 @@ class GradientSums {
 
 /// Numbers of scratch that row_norm_forward needs on so many threads: none where rows are contiguous, or few.
 template <typename Stored>
-constexpr Index packed_row_norm_forward_scratch(Index rows, Index columns, Index workers, bool together = false) {
+constexpr Index packed_row_norm_forward_scratch(Index rows, Index columns, Index workers,
+                                                RowLayout layout = RowLayout::apart) {
   const Index working = RowChunks(rows, columns).count > 1 ? workers : 1;
-  return Packing(columns, rows, together).room<Arithmetic<Stored>>(1, working);
+  return Packing(columns, rows, layout).room<Arithmetic<Stored>>(1, working);
 }
 template <typename Stored>
 Index row_norm_forward_scratch(View<const Stored> x, View<const Stored> y, Index workers = most_workers()) {
   if (contiguous_rows(x, y)) return 0;
-  return packed_row_norm_forward_scratch<Stored>(x.rows, x.columns, workers, rows_together(x) && rows_together(y));
+  return packed_row_norm_forward_scratch<Stored>(x.rows, x.columns, workers, row_layout(x, y));
 }
 
 /// y = x^ (offset + weight) + bias. Keeps what the backward pass needs of each row where `kept` is given. y may be x.
@@ -367,7 +332,7 @@ void row_norm_forward(View<const Stored> x, AnyAffine affine, double epsilon, Vi
                                      y.middle_rows(first, count), kept_from(first));
         });
       });
-  const Packing packing(x.columns, x.rows, rows_together(x) && rows_together(y));
+  const Packing packing(x.columns, x.rows, row_layout(x, y));
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
     const PackedRows<Scalar> packed(packing, scratch, worker);
     detail::for_each_block(chunks, chunk, packing.rows, [&](Index first, Index count) {
@@ -384,9 +349,9 @@ template <typename Stored>
 Index row_norm_backward_scratch(View<const Stored> x, View<const Stored> dy, View<const Stored> dx, Index scales,
                                 Index workers = most_workers()) {
   const Index of_sums = RowChunks(x.rows, x.columns).count * detail::GradientSums<Arithmetic<Stored>>::numbers(scales);
-  const bool together = rows_together(x) && rows_together(dy) && (dx.data == nullptr || rows_together(dx));
-  if (Real<Stored> && together) return of_sums;
-  return of_sums + Packing(x.columns, 64, together).room<Arithmetic<Stored>>(2, workers);
+  const RowLayout layout = dx.data == nullptr ? row_layout(x, dy) : row_layout(x, dy, dx);
+  if (Real<Stored> && layout == RowLayout::together) return of_sums;
+  return of_sums + Packing(x.columns, 64, layout).room<Arithmetic<Stored>>(2, workers);
 }
 template <typename Stored>
 Index row_norm_backward_scratch(View<const Stored> x, View<const Stored> dy, View<const Stored> dx) {
@@ -409,7 +374,7 @@ void row_norm_backward(View<const Stored> x, View<const Stored> dy, AnyAffine af
   const RowChunks chunks(x.rows, x.columns);
   Wide<Scalar>* const room = scratch + chunks.count * Sums::numbers(scales);
   const View<Stored> result = dx.data == nullptr ? View<Stored>{nullptr, x.rows, x.columns, x.columns, 1} : dx;
-  const Packing packing(x.columns, 64, rows_together(x) && rows_together(dy) && rows_together(result));
+  const Packing packing(x.columns, 64, row_layout(x, dy, result));
   const auto dx_rows = [&](Index first, Index count) { return dx.data == nullptr ? dx : dx.middle_rows(first, count); };
 
   parallel_for(chunks.count, x.size(), [&](Index chunk, Index worker) {
