@@ -16,7 +16,9 @@
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
+#include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "network/own_layers.hpp"
 
 namespace ek = evenkeel;
@@ -311,6 +313,27 @@ TEST_CASE("cast keeps parameters, and which masks come next", "[residual]") {
   const auto norm = make_norm<ek::LayerNorm<float>>(1);
   check(ek::Residual(norm, make_branch<float>(3), {.norm = ek::NormPlace::after, .dropout = 0.5, .seed = 4}));
   check(ek::PreNormStack(norm, {.dropout = 0.5}, make_branch<float>(3), ek::Tanh<float>()));
+}
+
+TEST_CASE("The cast of a part of a network draws the masks that the part draws", "[residual]") {
+  const Data<double> data;
+  const auto check = [&](auto part) {
+    auto twin = part.template cast<double>();
+    CHECK(same_bits(part.forward(data.x, ek::Mode::train), twin.forward(data.x, ek::Mode::train)));
+    CHECK(ek::check_gradients(part, data.x, ek::Mode::train, {.directions = 3}));
+  };
+  const ek::LayerNorm<double> norm(features);
+  const auto branch = ek::sequential(ek::Linear<double>(features, features, {.seed = 1}), ek::Dropout<double>(0.5));
+  const ek::TransformerBlock<double> block(features, 1, 3, 1, {.dropout = 0.5, .seed = 1});
+  const ek::Sequential net{branch, ek::Residual(norm, branch, {.dropout = 0.5}),
+                           ek::PreNormStack(norm, {.dropout = 0.5}, branch), block,
+                           ek::Mlp<double>({features, 7, features}, {.dropout = 0.5})};
+  check(net.layer<0>());
+  check(net.layer<1>());
+  check(net.layer<2>());
+  check(net.layer<3>());
+  check(net.layer<4>());
+  check(net);
 }
 
 TEST_CASE("Residual says what does not fit", "[residual]") {

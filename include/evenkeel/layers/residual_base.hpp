@@ -2,11 +2,9 @@
 
 #include <array>
 #include <cstddef>  // size_t
-#include <cstdint>  // uint32_t, uint64_t
+#include <cstdint>  // uint64_t
 #include <string>
-#include <string_view>
-#include <type_traits>  // remove_const_t
-#include <utility>      // move
+#include <utility>  // move
 #include <vector>
 
 #include "evenkeel/core/buffer.hpp"            // Buffer
@@ -14,7 +12,8 @@
 #include "evenkeel/kernels/residual_norm.hpp"  // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"      // LayerBase
 #include "evenkeel/layers/mask_source.hpp"     // MaskSource
-#include "evenkeel/network/layer.hpp"          // Layer
+#include "evenkeel/network/composite.hpp"      // Composite
+#include "evenkeel/network/layer.hpp"          // name_of, Accumulates
 
 namespace evenkeel {
 
@@ -57,10 +56,6 @@ concept RowNormLayer = requires(NormLayer& norm) {
   norm.row_norm(Index{});
 };
 
-inline std::string joined_path(std::string_view path, std::string_view name) {
-  return std::string(path) + (path.empty() || name.empty() ? "" : ".") + std::string(name);
-}
-
 }  // namespace detail
 
 /// Branches one behind another along a stream of activations, each with its norm: what Residual, PreNormStack and
@@ -71,9 +66,10 @@ inline std::string joined_path(std::string_view path, std::string_view name) {
 ///     void visit(i, f)                                        const and not: calls f with branch i
 ///     static std::string branch_path(i), norm_path(i), dropout_path(i)     in names of parameters and random streams
 template <class Derived, class NormLayer>
-class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
+class ResidualBase : public Composite<Derived, LayerBase<Derived, typename NormLayer::Scalar>> {
  public:
   using Scalar = typename NormLayer::Scalar;
+  static_assert(Real<Scalar>, "residual connections are of float, double or long double: halves can be cast<float>()");
 
   Index output_features(Index input_features) const { return input_features; }
 
@@ -89,44 +85,6 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
     return features;
   }
 
-  Parameters<Scalar> parameters() { return collect_parameters<Parameters<Scalar>>(self()); }
-  Parameters<const Scalar> parameters() const { return collect_parameters<Parameters<const Scalar>>(self()); }
-  Buffers<Scalar> buffers() { return collect_buffers<Buffers<Scalar>>(self()); }
-  Buffers<const Scalar> buffers() const { return collect_buffers<Buffers<const Scalar>>(self()); }
-  TrainingState training_state() { return collect_training_state<TrainingState>(self()); }
-  ConstTrainingState training_state() const { return collect_training_state<ConstTrainingState>(self()); }
-
-  /// Tells each part its place.
-  void set_stream(std::string_view path) {
-    each_part(self(), [&](auto& part, const std::string& name) {
-      if constexpr (requires { part.set_stream(path); }) part.set_stream(detail::joined_path(path, name));
-    });
-  }
-  /// Starts a new sequence of masks in every part that draws any.
-  void reseed(std::uint64_t seed) {
-    each_part(self(), [&](auto& part, const std::string&) {
-      if constexpr (requires { part.reseed(seed); }) part.reseed(seed);
-    });
-  }
-  /// Makes the next mask of every part that of call number `call`, counted from 0.
-  void replay(std::uint32_t call) {
-    each_part(self(), [&](auto& part, const std::string&) {
-      if constexpr (requires { part.replay(call); }) part.replay(call);
-    });
-  }
-
-  /// Let running statistics move by the batches that were prepared, or forget these, in every part that has any.
-  void commit_statistics() {
-    each_part(self(), [](auto& part, const std::string&) {
-      if constexpr (requires { part.commit_statistics(); }) part.commit_statistics();
-    });
-  }
-  void discard_statistics() {
-    each_part(self(), [](auto& part, const std::string&) {
-      if constexpr (requires { part.discard_statistics(); }) part.discard_statistics();
-    });
-  }
-
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
     const Index features = input_features();
     if (features >= 0) detail::check_columns(Derived::name, function, features, rows, columns);
@@ -135,17 +93,6 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
         part.check_input(rows, columns, mode, function);
     });
     check_widths(columns);
-  }
-
-  /// Throws UsageError where a branch with parameters cannot add to their gradients.
-  void check_accumulation() const {
-    each_part(self(), [&]<class L>(const L& part, const std::string& path) {
-      if constexpr (requires { part.check_accumulation(); })
-        part.check_accumulation();
-      else if constexpr (requires(L & each) { each.parameters(); } && !Accumulates<L>)
-        EVENKEEL_THROW(UsageError, Derived::name, "::backward: expected ", path, " (", name_of(part),
-                       ") to take Accumulate::yes, got one without backward(x, dy, dx, accumulate)");
-    });
   }
 
  protected:
@@ -171,13 +118,16 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
   void cast_into(Other& other) const {
     for (std::size_t i = 0; i < norms_.size(); ++i) other.norms_[i] = norms_[i].template cast<typename Other::Scalar>();
     for (std::size_t i = 0; i < joints_.size(); ++i) static_cast<detail::MaskSource&>(other.joints_[i]) = joints_[i];
+    other.set_stream(this->path());
   }
 
  private:
   friend LayerBase<Derived, Scalar>;
+  friend Composite<Derived, LayerBase<Derived, Scalar>>;
   template <class, class>
   friend class ResidualBase;
   using Joint = detail::Joint<Scalar>;
+  static constexpr const char* part_is = "";
   static constexpr bool fused = detail::RowNormLayer<NormLayer>;
 
   Derived& self() { return static_cast<Derived&>(*this); }
@@ -211,44 +161,6 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
                          ") to give the ", features, " features that it is added to, got ",
                          branch.output_features(features));
       });
-  }
-
-  template <class Views>
-  static void append(Views& all, Views views, const std::string& path) {
-    for (auto& view : views) {
-      view.name = detail::joined_path(path, view.name);
-      all.push_back(std::move(view));
-    }
-  }
-  template <class Views, class Self>
-  static Views collect_parameters(Self& self) {
-    Views all;
-    each_part(self, [&]<class L>(L& part, const std::string& path) {
-      if constexpr (requires { part.parameters(); })
-        append(all, part.parameters(), path);
-      else
-        static_assert(
-            !requires(std::remove_const_t<L> & changeable) { changeable.parameters(); },
-            "a layer with parameters() needs parameters() const too, for const networks and the summary");
-    });
-    return all;
-  }
-  template <class Views, class Self>
-  static Views collect_buffers(Self& self) {
-    Views all;
-    each_part(self, [&](auto& part, const std::string& path) {
-      if constexpr (requires { part.buffers(); }) append(all, part.buffers(), path);
-    });
-    return all;
-  }
-
-  template <class Views, class Self>
-  static Views collect_training_state(Self& self) {
-    Views all;
-    each_part(self, [&](auto& part, const std::string& path) {
-      if constexpr (requires { part.training_state(); }) append(all, part.training_state(), path);
-    });
-    return all;
   }
 
   static constexpr bool needs_input() { return true; }
@@ -336,7 +248,7 @@ class ResidualBase : public LayerBase<Derived, typename NormLayer::Scalar> {
   }
 
   void run_backward(View<const Scalar> x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    if (accumulate == Accumulate::yes) check_accumulation();
+    if (accumulate == Accumulate::yes) this->check_accumulation();
     if (place_ == NormPlace::before)
       run_backward_before(x, dy, dx, accumulate);
     else

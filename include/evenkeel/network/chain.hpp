@@ -4,17 +4,15 @@
 #include <array>
 #include <concepts>  // same_as
 #include <cstddef>   // size_t
-#include <cstdint>   // uint32_t, uint64_t
 #include <string>    // to_string
-#include <string_view>
-#include <utility>  // move
 #include <vector>
 
 #include "evenkeel/core/buffer.hpp"               // Buffer
 #include "evenkeel/core/error.hpp"                // EVENKEEL_THROW
 #include "evenkeel/core/sparse.hpp"               // SparseView
 #include "evenkeel/layers/sparse_layer_base.hpp"  // SparseLayerBase
-#include "evenkeel/network/layer.hpp"             // Layer
+#include "evenkeel/network/composite.hpp"         // Composite
+#include "evenkeel/network/layer.hpp"             // name_of, Accumulates
 
 namespace evenkeel {
 
@@ -24,60 +22,13 @@ namespace evenkeel {
 /// Derived supplies `Index layer_count() const` and `void visit(i, f)`, const and not, which calls f with layer i, and, where the
 /// layers have names in place of their numbers, `static std::string layer_path(i)`.
 template <class Derived, Storable Scalar_>
-class Chain : public SparseLayerBase<Derived, Scalar_> {
+class Chain : public Composite<Derived, SparseLayerBase<Derived, Scalar_>> {
  public:
   using Scalar = Scalar_;
-  using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
-
-  /// All parameters, named as torch.nn.Sequential names them: "0.weight".
-  Parameters<Number> parameters() { return collect<Parameters<Number>>(self()); }
-  Parameters<const Number> parameters() const { return collect<Parameters<const Number>>(self()); }
-
-  /// All running statistics and counters, named likewise.
-  Buffers<Number> buffers() { return collect_buffers<Buffers<Number>>(self()); }
-  Buffers<const Number> buffers() const { return collect_buffers<Buffers<const Number>>(self()); }
-
-  /// What else the next training forward depends on, named likewise.
-  TrainingState training_state() { return collect_training_state<TrainingState>(self()); }
-  ConstTrainingState training_state() const { return collect_training_state<ConstTrainingState>(self()); }
 
   Index output_features(Index features) const {
     each(self(), [&](const auto& layer, Index) { features = layer.output_features(features); });
     return features;
-  }
-
-  /// Tells each layer its place: layer i of the outermost network has the path "i", inside another network "path.i".
-  void set_stream(std::string_view path) {
-    each(self(), [&](auto& layer, Index i) {
-      if constexpr (requires { layer.set_stream(path); })
-        layer.set_stream(path.empty() ? path_of(i) : std::string(path) + "." + path_of(i));
-    });
-  }
-
-  /// Starts a new sequence of masks in every layer that draws any.
-  void reseed(std::uint64_t seed) {
-    each(self(), [&](auto& layer, Index) {
-      if constexpr (requires { layer.reseed(seed); }) layer.reseed(seed);
-    });
-  }
-  /// Makes the next mask of every layer that of call number `call`, counted from 0.
-  void replay(std::uint32_t call) {
-    each(self(), [&](auto& layer, Index) {
-      if constexpr (requires { layer.replay(call); }) layer.replay(call);
-    });
-  }
-
-  /// Lets running statistics move by the batches that were prepared (Mode::train_prepared), in every layer that has any.
-  void commit_statistics() {
-    each(self(), [](auto& layer, Index) {
-      if constexpr (requires { layer.commit_statistics(); }) layer.commit_statistics();
-    });
-  }
-  /// Forgets what was prepared, in every layer.
-  void discard_statistics() {
-    each(self(), [](auto& layer, Index) {
-      if constexpr (requires { layer.discard_statistics(); }) layer.discard_statistics();
-    });
   }
 
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
@@ -96,17 +47,6 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
       else if constexpr (!takes_sparse<std::remove_const_t<L>>)
         EVENKEEL_THROW(UsageError, Derived::name, "::", function, ": expected dense input, since layer 0 (",
                        name_of(layer), ") takes no other, got a sparse matrix");
-    });
-  }
-
-  /// Throws UsageError where a layer with parameters cannot add to their gradients.
-  void check_accumulation() const {
-    each(self(), [&]<class L>(const L& layer, Index i) {
-      if constexpr (requires { layer.check_accumulation(); })
-        layer.check_accumulation();
-      else if constexpr (requires(L & each) { each.parameters(); } && !Accumulates<L>)
-        EVENKEEL_THROW(UsageError, Derived::name, "::backward: expected layer ", i, " (", name_of(layer),
-                       ") to take Accumulate::yes, got one without backward(x, dy, dx, accumulate)");
     });
   }
 
@@ -132,6 +72,9 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
  private:
   friend LayerBase<Derived, Scalar>;
   friend SparseLayerBase<Derived, Scalar>;
+  friend Composite<Derived, SparseLayerBase<Derived, Scalar>>;
+
+  static constexpr const char* part_is = "layer ";
 
   Derived& self() { return static_cast<Derived&>(*this); }
   const Derived& self() const { return static_cast<const Derived&>(*this); }
@@ -150,51 +93,15 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
   static void each(Self& self, const F& f) {
     for (Index i = 0; i < self.layer_count(); ++i) self.visit(i, [&](auto& layer) { f(layer, i); });
   }
+  template <class Self, class F>
+  static void each_part(Self& self, const F& f) {
+    each(self, [&](auto& layer, Index i) { f(layer, path_of(i)); });
+  }
 
   std::string layer_name(Index i) const {
     std::string name;
     self().visit(i, [&](const auto& layer) { name = name_of(layer); });
     return name;
-  }
-
-  template <class Views, class Self>
-  static Views collect(Self& self) {
-    Views all;
-    each(self, [&]<class L>(L& layer, Index i) {
-      if constexpr (requires { layer.parameters(); })
-        append(all, layer.parameters(), i);
-      else
-        static_assert(
-            !requires(std::remove_const_t<L> & changeable) { changeable.parameters(); },
-            "a layer with parameters() needs parameters() const too, for const networks and the summary");
-    });
-    return all;
-  }
-
-  template <class Views, class Self>
-  static Views collect_buffers(Self& self) {
-    Views all;
-    each(self, [&](auto& layer, Index i) {
-      if constexpr (requires { layer.buffers(); }) append(all, layer.buffers(), i);
-    });
-    return all;
-  }
-
-  template <class Views, class Self>
-  static Views collect_training_state(Self& self) {
-    Views all;
-    each(self, [&](auto& layer, Index i) {
-      if constexpr (requires { layer.training_state(); }) append(all, layer.training_state(), i);
-    });
-    return all;
-  }
-
-  template <class Views>
-  static void append(Views& all, Views views, Index i) {
-    for (auto& view : views) {
-      view.name = path_of(i) + "." + view.name;
-      all.push_back(std::move(view));
-    }
   }
 
   static constexpr bool needs_input() { return true; }
@@ -234,7 +141,7 @@ class Chain : public SparseLayerBase<Derived, Scalar_> {
 
   template <class X>
   void run_backward(X x, View<const Scalar> dy, View<Scalar> dx, Accumulate accumulate) {
-    if (accumulate == Accumulate::yes) check_accumulation();
+    if (accumulate == Accumulate::yes) this->check_accumulation();
     View<const Scalar> delta = dy;
     for (Index i = count() - 1; i >= 0; --i)
       self().visit(i, [&]<class L>(L& layer) {

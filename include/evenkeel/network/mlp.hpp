@@ -110,6 +110,7 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
     for (Index i = 0; i < layer_count(); ++i)
       visit(i, [&](const auto& layer) { result.layers_.emplace_back(layer.template cast<U>()); });
     result.input_features_ = input_features_;
+    result.set_stream(this->path());
     return result;
   }
 

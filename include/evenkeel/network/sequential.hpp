@@ -89,8 +89,10 @@ class Sequential final
   }
   {
     return std::apply(
-        [](const auto&... each) {
-          return Sequential<std::remove_cvref_t<decltype(each.template cast<U>())>...>(each.template cast<U>()...);
+        [&](const auto&... each) {
+          Sequential<std::remove_cvref_t<decltype(each.template cast<U>())>...> result(each.template cast<U>()...);
+          result.set_stream(this->path());
+          return result;
         },
         layers_);
   }

@@ -7,6 +7,7 @@
 #include <utility>  // move
 #include <vector>
 
+#include "evenkeel/core/check.hpp"            // at_least
 #include "evenkeel/kernels/activation.hpp"    // Relu, Gelu
 #include "evenkeel/layers/activation.hpp"     // Activation
 #include "evenkeel/layers/attention.hpp"      // CausalSelfAttention
@@ -64,11 +65,11 @@ class FeedForward final : public Chain<FeedForward<Scalar_>, Scalar_> {
 
   /// Throws std::invalid_argument for a size < 1 or a dropout outside [0, 1].
   FeedForward(Index features, Index hidden, FeedForwardOptions options = {})
-      : layers_(Linear<Scalar>(features, hidden,
+      : layers_(Linear<Scalar>(features, detail::at_least(1, hidden, name, "hidden"),
                                {.seed = options.seed, .path = detail::joined_path(options.path, "linear1")}),
                 Activation<Scalar, kernels::ReluOrGelu>(options.activation),
                 Dropout<Scalar>(options.dropout, {.seed = options.seed}),
-                Linear<Scalar>(hidden, features,
+                Linear<Scalar>(detail::at_least(1, hidden, name, "hidden"), features,
                                {.seed = options.seed, .path = detail::joined_path(options.path, "linear2")})) {
     this->join();
   }
@@ -94,6 +95,7 @@ class FeedForward final : public Chain<FeedForward<Scalar_>, Scalar_> {
   FeedForward<U> cast() const {
     FeedForward<U> result(1, 1);
     std::apply([&](const auto&... each) { result.layers_ = {each.template cast<U>()...}; }, layers_);
+    result.set_stream(this->path());
     return result;
   }
 
@@ -157,7 +159,7 @@ class TransformerBlock final : public ResidualBase<TransformerBlock<Scalar_, Nor
             features, heads, positions,
             {.dropout = options.dropout, .seed = options.seed, .path = detail::joined_path(options.path, "self_attn")}),
         feed_forward_(
-            features, hidden,
+            features, detail::at_least(1, hidden, name, "hidden"),
             {.activation = options.activation, .dropout = options.dropout, .seed = options.seed, .path = options.path}),
         hidden_{hidden},
         options_{options} {
