@@ -2,7 +2,8 @@
 
 #include "evenkeel/network/transformer.hpp"
 
-#include <cmath>  // exp, sqrt
+#include <cmath>   // exp, sqrt
+#include <limits>  // quiet_NaN, infinity
 #include <string>
 #include <vector>
 
@@ -98,16 +99,17 @@ TEST_CASE("Attention is its equation, and its masks are those of its weights' ro
 }
 
 TEST_CASE("Attention and Transformer blocks pass the gradient check with masks on", "[transformer]") {
+  constexpr Index tokens = 3, size = 4, inner = 5;
   const auto passes = [](const auto& layer) {
     const auto report =
-        ek::check_gradients(layer, values::random<double>(batch, features, 7), ek::Mode::train, {.tolerance = 1e-8});
+        ek::check_gradients(layer, values::random<double>(2 * tokens, size, 7), ek::Mode::train, {.tolerance = 1e-8});
     INFO(report);
     CHECK(report);
   };
-  passes(ek::CausalSelfAttention<double>(features, heads, positions, {.dropout = 0.3, .seed = 1}));
-  passes(ek::TransformerBlock<double>(features, heads, hidden, positions,
+  passes(ek::CausalSelfAttention<double>(size, heads, tokens, {.dropout = 0.3, .seed = 1}));
+  passes(ek::TransformerBlock<double>(size, heads, inner, tokens,
                                       {.activation = ek::TransformerActivation::gelu, .dropout = 0.3, .seed = 1}));
-  passes(ek::TransformerBlock<double, ek::RMSNorm<double>>(features, heads, hidden, positions,
+  passes(ek::TransformerBlock<double, ek::RMSNorm<double>>(size, heads, inner, tokens,
                                                            {.norm = ek::NormPlace::after, .dropout = 0.3, .seed = 1}));
 }
 
@@ -122,6 +124,41 @@ TEST_CASE("A token sees neither later ones nor other sequences, to the bit", "[t
   const auto other = block.infer(changed);
   for (Index row = 0; row < batch; ++row)
     CHECK(same_bits(y.row(row), other.row(row)) == !(row >= token && row < 2 * positions));
+}
+
+TEST_CASE("What is not a number reaches no token that does not see it", "[transformer]") {
+  ek::CausalSelfAttention<double> layer(features, heads, positions, {.seed = 3});
+  const auto x = values::random<double>(batch, features, 1), dy = values::random<double>(batch, features, 2);
+  const Index token = 7, end = 2 * positions;  // the third of the second sequence
+  const auto finite = [](const auto& row) { return row.allFinite(); };
+  const ek::Matrix<double> y = layer.forward(x, ek::Mode::train), dx = layer.backward(dy);
+  for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+    auto changed = x;
+    changed.row(token).setConstant(bad);
+    const auto other = layer.infer(changed);
+    for (Index row = 0; row < batch; ++row) {
+      if (row >= token && row < end)
+        CHECK_FALSE(finite(other.row(row)));
+      else
+        CHECK(compare::difference(other.row(row), y.row(row)) <= 1e-14);
+    }
+    // Back, a token's gradient goes to those that it sees.
+    auto slope = dy;
+    slope.row(token).setConstant(bad);
+    const ek::Matrix<double> back = layer.backward(slope);
+    for (Index row = 0; row < batch; ++row) {
+      if (row >= positions && row <= token)
+        CHECK_FALSE(finite(back.row(row)));
+      else
+        CHECK(compare::difference(back.row(row), dx.row(row)) <= 1e-14);
+    }
+  }
+}
+
+TEST_CASE("Transformer blocks say what they cannot be made of", "[transformer]") {
+  CHECK(error_of([] { ek::TransformerBlock<float>(6, 2, 0, 4); }) ==
+        "invalid_argument: TransformerBlock: expected hidden >= 1, got 0");
+  CHECK(error_of([] { ek::FeedForward<float>(6, 0); }) == "invalid_argument: FeedForward: expected hidden >= 1, got 0");
 }
 
 TEST_CASE("Large logits do not overflow", "[transformer]") {

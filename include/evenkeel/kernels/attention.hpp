@@ -65,6 +65,24 @@ Scalar attention_scale(const AttentionShape& shape) {
   return 1 / std::sqrt(static_cast<Scalar>(shape.head_size()));
 }
 
+/// product = lower * values, where numbers of `lower` behind each row's own place stand for nothing: what is multiplied with them
+/// does not count, not even if it is NaN or infinite.
+template <typename Scalar>
+void multiply_lower(View<const Scalar> lower, View<const Scalar> values, View<Scalar> product) {
+  if (as_map(values).allFinite()) return multiply(lower, values, product, Product::set);  // by zeros
+  for (Index i = 0; i < lower.rows; ++i)
+    multiply(lower.middle_rows(i, 1).middle_columns(0, i + 1), values.middle_rows(0, i + 1), product.middle_rows(i, 1),
+             Product::set);
+}
+/// product = lower^T * values, likewise.
+template <typename Scalar>
+void multiply_lower_transposed(View<const Scalar> lower, View<const Scalar> values, View<Scalar> product) {
+  if (as_map(values).allFinite()) return multiply_transposed(lower, values, product, Product::set);
+  for (Index j = 0; j < lower.columns; ++j)
+    multiply_transposed(lower.middle_rows(j, lower.rows - j).middle_columns(j, 1),
+                        values.middle_rows(j, lower.rows - j), product.middle_rows(j, 1), Product::set);
+}
+
 }  // namespace detail
 
 /// weights = softmax(Q K^T / sqrt(head size)) over the keys up to the query's own place; 0 behind it.
@@ -86,11 +104,11 @@ void attention_weights(View<const Scalar> qkv, const AttentionShape& shape, View
   });
 }
 
-/// y = weights V, head by head.
+/// y = weights V, head by head. A query does not see what is behind its place, be it NaN.
 template <typename Scalar>
 void attention_mix(View<const Scalar> weights, View<const Scalar> qkv, const AttentionShape& shape, View<Scalar> y) {
   detail::for_each_unit(shape, qkv.rows, [&](const detail::AttentionUnit& unit) {
-    multiply(unit.weights(weights), unit.value(qkv), unit.head(y), Product::set);
+    detail::multiply_lower(unit.weights(weights), unit.value(qkv), unit.head(y));
   });
 }
 
@@ -100,7 +118,7 @@ template <typename Scalar>
 void attention_mix_backward(View<const Scalar> weights, View<const Scalar> qkv, const AttentionShape& shape,
                             View<const Scalar> dy, View<Scalar> dweights, View<Scalar> dqkv) {
   detail::for_each_unit(shape, qkv.rows, [&](const detail::AttentionUnit& unit) {
-    multiply_transposed(unit.weights(weights), unit.head(dy), unit.value(dqkv), Product::set);
+    detail::multiply_lower_transposed(unit.weights(weights), unit.head(dy), unit.value(dqkv));
     multiply(unit.head(dy), unit.value(qkv).transposed(), unit.weights(dweights), Product::set);
   });
 }
@@ -123,8 +141,8 @@ void attention_weights_backward(View<const Scalar> weights, View<const Scalar> q
       for (Index key = 0; key < keys; ++key) row[key] = weight[key] * (row[key] - static_cast<Scalar>(sum)) * scale;
       std::fill(row + keys, row + shape.positions, Scalar(0));
     }
-    multiply<Scalar>(gradient, unit.key(qkv), unit.query(dqkv), Product::set);
-    multiply_transposed<Scalar>(gradient, unit.query(qkv), unit.key(dqkv), Product::set);
+    detail::multiply_lower<Scalar>(gradient, unit.key(qkv), unit.query(dqkv));
+    detail::multiply_lower_transposed<Scalar>(gradient, unit.query(qkv), unit.key(dqkv));
   });
 }
 
