@@ -6,11 +6,13 @@
 #include "core/values.hpp"
 #include "evenkeel/checking/contract_check.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
+#include "evenkeel/layers/attention.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "layers/any_layer.hpp"
 
 namespace ek = evenkeel;
@@ -26,7 +28,7 @@ void check(const std::string& name, const ek::ContractReport& report) {
     if (line.verdict != ek::ContractVerdict::skipped) continue;
     INFO(line.contract << ": " << line.detail);
     CHECK((line.detail == "no parameters" || line.detail == "the output has another shape than the input" ||
-           line.detail == "no buffers() and no calls()" || line.detail == "compiled without OpenMP" ||
+           line.detail == "no buffers(), training_state() or calls()" || line.detail == "compiled without OpenMP" ||
            line.detail == "no counter of allocations given"));
   }
 }
@@ -52,4 +54,28 @@ TEST_CASE("Networks keep every contract", "[every_layer_contract]") {
   check("Mlp", ek::check_contract(
                    AnyLayer<float>(ek::Mlp<float>({6, 9, 6}, {.norm = ek::Norm::batch, .dropout = 0.4, .seed = 2})), x,
                    options));
+}
+
+TEST_CASE("Tokens of a sequence belong together in eval, and sequences stand apart", "[every_layer_contract]") {
+  const auto x = values::random<float>(8, 6, 1);
+  const ek::CausalSelfAttention<float> attention(6, 2, 4, {.dropout = 0.3, .seed = 1});
+  ek::ContractOptions options{.group_rows = 4};
+  check("attention", ek::check_contract(attention, x, options));
+  check("block", ek::check_contract(ek::TransformerBlock<float>(6, 2, 9, 4, {.dropout = 0.3, .seed = 1}), x, options));
+  options.group_rows = 2;
+  CHECK_FALSE(ek::check_contract(attention, x, options));
+  // Within one sequence the last token changes no other, but the first does.
+  const ek::CausalSelfAttention<float> one_sequence(6, 2, 8, {.seed = 1});
+  CHECK(ek::check_contract(one_sequence, x, {.eval_rows = ek::EvalRows::together, .errors = false}));
+  CHECK_THROWS_WITH(ek::check_contract(attention, x, {.group_rows = 3}),
+                    "check_contract: expected x of two or more whole groups of 3 rows, got (8, 6)");
+  CHECK_THROWS_WITH(ek::check_contract(attention, x, {.group_rows = 8}),
+                    "check_contract: expected x of two or more whole groups of 8 rows, got (8, 6)");
+}
+
+TEST_CASE("Where a network's random numbers stand is state that moves", "[every_layer_contract]") {
+  const auto report = ek::check_contract(ek::Sequential{ek::Dropout<float>(0.5)}, values::random<float>(5, 4, 1));
+  CHECK(report);
+  CHECK(report.lines[14].contract == "state moves in training");
+  CHECK(report.lines[14].verdict == ek::ContractVerdict::pass);
 }

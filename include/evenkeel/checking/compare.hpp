@@ -33,12 +33,17 @@ inline void check_options(const GradientCheckOptions& options) {
 template <typename Scalar>
 long double tolerance_of(const GradientCheckOptions& options) {
   if (options.tolerance) return static_cast<long double>(*options.tolerance);
+  if (Half<Scalar>) return 32 * static_cast<long double>(std::numeric_limits<Scalar>::epsilon());
   return std::same_as<Scalar, float> ? 1e-3L : 1e-6L;
 }
 
 template <typename Scalar>
 constexpr const char* type_name() {
-  return std::same_as<Scalar, float> ? "float" : std::same_as<Scalar, double> ? "double" : "long double";
+  return std::same_as<Scalar, float>             ? "float"
+         : std::same_as<Scalar, double>          ? "double"
+         : std::same_as<Scalar, Eigen::half>     ? "half"
+         : std::same_as<Scalar, Eigen::bfloat16> ? "bfloat16"
+                                                 : "long double";
 }
 
 /// Evaluates twice. Empty if both outputs are the same and finite, else what is wrong with them.

@@ -9,7 +9,7 @@
 #include "evenkeel/checking/error_contracts.hpp"   // the contracts
 #include "evenkeel/checking/output_contracts.hpp"  // likewise
 #include "evenkeel/checking/state_contracts.hpp"   // likewise
-#include "evenkeel/core/check.hpp"                 // not_negative
+#include "evenkeel/core/check.hpp"                 // not_negative, at_least
 #include "evenkeel/core/error.hpp"                 // ShapeError
 #include "evenkeel/core/view.hpp"                  // DenseOf
 #include "evenkeel/network/layer.hpp"              // Layer
@@ -81,7 +81,7 @@ ContractReport kept_contracts(const Trial<L>& trial) {
 ///     equal copies compute the same                  two copies, the same bits; else nothing more can be tried
 ///     outputs are overwritten                        y and dx do not depend on what was in them
 ///     nothing is written elsewhere                   memory around x, y, dy, dx; x and dy themselves
-///     rows in eval stand apart                       each row alone; see ContractOptions::eval_rows
+///     rows in eval stand apart                       each row alone; see ContractOptions::eval_rows, group_rows
 ///     every storage order gives the same             row-major, column-major, blocks, strides, in all pairs
 ///     in place gives the same                        infer with y being x, backward with dx being dy; forward_in_place
 ///     any number of threads gives the same           1, 2 and 3 of OpenMP's, the same bits
@@ -92,7 +92,7 @@ ContractReport kept_contracts(const Trial<L>& trial) {
 ///     backward repeats itself                        the same bits, also with another dy between
 ///     infer gives what forward gives in eval
 ///     infer leaves a pending backward alone          the same bits, infer of another size between
-///     state moves in training                        one of buffers() and calls() at least
+///     state moves in training                        one of buffers(), training_state() and calls() at least
 ///     state rests in eval and infer                  those, and what is not shown, seen in the training after it
 ///     parameters rest                                in forward, backward and infer
 ///     a copy shares nothing                          made between forward and backward, it goes on; neither sees the other
@@ -100,14 +100,18 @@ ContractReport kept_contracts(const Trial<L>& trial) {
 ///     wrong shapes are errors                        the same
 ///     an error leaves the layer as it was            the same
 ///
-/// Throws ShapeError for an x of less than two rows, std::invalid_argument for options. What the layer throws where it
+/// Throws ShapeError for an x of less than two rows or groups of rows, std::invalid_argument for options. What the layer throws where it
 /// should not breaks the contract at hand.
 template <Layer L, DenseOf<typename L::Scalar> X>
 ContractReport check_contract(const L& layer, const X& x, const ContractOptions& options = {}) {
   if (options.tolerance) detail::not_negative(*options.tolerance, "check_contract", "tolerance");
+  detail::at_least(1, options.group_rows, "check_contract", "group_rows");
   if (x.rows() < 2 || x.cols() < 1)
     EVENKEEL_THROW(ShapeError, "check_contract: expected x of at least 2 rows and 1 column, got ",
                    detail::shape(x.rows(), x.cols()));
+  if (x.rows() % options.group_rows != 0 || x.rows() == options.group_rows)
+    EVENKEEL_THROW(ShapeError, "check_contract: expected x of two or more whole groups of ", options.group_rows,
+                   " rows, got ", detail::shape(x.rows(), x.cols()));
   return checking::kept_contracts(checking::Trial<L>(layer, Matrix<typename L::Scalar>(x), options));
 }
 

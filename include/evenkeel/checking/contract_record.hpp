@@ -75,7 +75,7 @@ Record parameters_of(L& layer) {
   return record;
 }
 
-/// Running statistics and counters.
+/// Running statistics, counters, and where random numbers stand.
 template <class L>
 Record state_of(L& layer) {
   Record record;
@@ -84,6 +84,11 @@ Record state_of(L& layer) {
     for (const auto& buffer : layer.buffers())
       record.push_back(buffer.count != nullptr ? Recorded{buffer.name, count(*buffer.count)}
                                                : recorded(buffer.name, buffer.value));
+  if constexpr (requires { layer.training_state(); })
+    for (const auto& state : layer.training_state())
+      for (std::size_t i = 0; i < state.values.size(); ++i)
+        record.push_back(
+            {state.name + (state.values.size() > 1 ? detail::text("[", i, "]") : ""), count(state.values[i])});
   if constexpr (CountsCalls<L>) record.push_back({"calls()", count(layer.calls())});
   return record;
 }

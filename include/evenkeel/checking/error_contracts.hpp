@@ -60,7 +60,9 @@ ContractLine backward_first(const Trial<L>& trial) {
   stage.infer(layer);  // is no forward to go back from
   Comparison comparison;
   if (!throws([&] { stage.backward(layer); }))
-    return broken("backward of a layer whose forward has not run: expected an error, got none");
+    return broken(
+        "backward of a layer whose forward has not run: expected an error, got none (where it has run, set "
+        "options.errors to false)");
   comparison.expect("after the error", {recorded("dx", Matrix<Scalar>::Zero(trial.x.rows(), trial.x.cols()))},
                     {recorded("dx", stage.dx.read())});
   return comparison.line();

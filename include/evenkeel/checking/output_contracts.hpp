@@ -95,25 +95,38 @@ ContractLine rows_in_eval(const Trial<L>& trial) {
   const Record whole = eval_outputs(trial, trial.x);
   const Index last = trial.x.rows() - 1;
   if (trial.options.eval_rows == EvalRows::together) {
-    Matrix<Scalar> x = trial.x;
-    x.row(last) = (x.row(last).array() * Scalar(-3) + Scalar(1)).matrix();
-    const Record other = eval_outputs(trial, x);
+    const auto outputs_without = [&](Index changed) {  // of all rows but the one that is changed
+      Matrix<Scalar> x = trial.x;
+      x.row(changed) = (x.row(changed).array() * Scalar(-3) + Scalar(1)).matrix();
+      Record outputs = eval_outputs(trial, x);
+      for (Recorded& output : outputs) output.value.row(changed).setZero();
+      return outputs;
+    };
+    Record before = whole;
     for (std::size_t i = 0; i < whole.size(); ++i) {
-      Comparison comparison;
-      comparison.expect("", whole[i].value.topRows(last), other[i].value.topRows(last));
-      if (comparison.same())
-        return broken(detail::text(whole[i].name, ": expected rows to change with row ", last, ", got the same"));
+      bool moved = false;
+      for (const Index changed : {last, Index{0}}) {
+        before[i].value = whole[i].value;
+        before[i].value.row(changed).setZero();
+        Comparison comparison;
+        comparison.expect("", before[i].value, outputs_without(changed)[i].value);
+        moved = moved || !comparison.same();
+      }
+      if (!moved)
+        return broken(
+            detail::text(whole[i].name, ": expected other rows to change with row ", last, " or 0, got the same"));
     }
     return {};
   }
   Comparison comparison(trial.tolerance);
   std::vector<Matrix<long double>> alone(whole.size(), Matrix<long double>(trial.x.rows(), trial.dy.cols()));
-  for (Index row = 0; row <= last; ++row) {
-    const Record one = eval_outputs(trial, trial.x.row(row));
-    for (std::size_t i = 0; i < whole.size(); ++i) alone[i].row(row) = one[i].value;
+  const Index group = trial.options.group_rows;
+  for (Index row = 0; row <= last; row += group) {
+    const Record one = eval_outputs(trial, trial.x.middleRows(row, group));
+    for (std::size_t i = 0; i < whole.size(); ++i) alone[i].middleRows(row, group) = one[i].value;
   }
-  for (std::size_t i = 0; i < whole.size(); ++i)
-    comparison.expect("each row alone, " + whole[i].name, whole[i].value, alone[i]);
+  const std::string place = group == 1 ? "each row alone, " : detail::text("each ", group, " rows alone, ");
+  for (std::size_t i = 0; i < whole.size(); ++i) comparison.expect(place + whole[i].name, whole[i].value, alone[i]);
   return comparison.line();
 }
 

@@ -152,7 +152,7 @@ template <Layer L>
 ContractLine state_moves(const Trial<L>& trial) {
   L layer(trial.layer);
   const Record before = state_of(layer);
-  if (before.empty()) return skipped("no buffers() and no calls()");
+  if (before.empty()) return skipped("no buffers(), training_state() or calls()");
   Stage<L> stage(trial.x, trial.dy);
   stage.forward(layer, Mode::train);
   Comparison comparison;
