@@ -6,6 +6,7 @@
 #include "catch.hpp"
 #include "core/compare.hpp"
 #include "core/values.hpp"
+#include "evenkeel/checking/gradient_check.hpp"
 #include "evenkeel/layers/activation.hpp"
 #include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
@@ -291,6 +292,14 @@ TEST_CASE("A network of halves is trained by optimizers of floats", "[half]") {
   CHECK(compare::same_bits(floats(back.infer(x)), floats(net.infer(x))));
   // Each layer rounds its output: some roundings of an eighth bit, of sums of some such numbers.
   CHECK(compare::difference(net.infer(x), net.cast<float>().infer(floats(x))) < 0.05);
+}
+
+TEST_CASE("Gradients of halves pass the check, against slopes in long double", "[half]") {
+  const auto report = ek::check_gradients(ek::BatchNorm<Eigen::half>(6), halves<Eigen::half>(8, 6, 1), ek::Mode::train);
+  INFO(report);
+  CHECK(report);
+  const ek::LayerNorm<Eigen::bfloat16> norm(6);
+  CHECK(ek::check_gradients(norm, halves<Eigen::bfloat16>(8, 6, 1), ek::Mode::train));
 }
 
 TEST_CASE("Mlp's layers can be of halves", "[half]") {
