@@ -62,7 +62,7 @@ TEMPLATE_TEST_CASE("Backward applies the mask of forward, of any shape, in every
   const auto number = static_cast<TestType>(scale);
   for (const Index rows : {1, 3, 8, 63, 64, 70, 129})
     for (const Index columns : {1, 2, 7, 8, 9, 16, 24, 25, 32, 33, 40, 63, 64, 65, 100, 391, 2048, 4160, 5001}) {
-      if (rows * columns > 130 * 400 && rows > 3) continue;
+      if (rows * columns > 20000) continue;  // more of the same
       const auto x = values::random<TestType>(rows, columns, 1), dy = values::random<TestType>(rows, columns, 2);
       ek::Matrix<TestType> expected_y(rows, columns), expected_dx(rows, columns);
       for (Index i = 0; i < rows; ++i)
