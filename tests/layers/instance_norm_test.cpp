@@ -34,6 +34,27 @@ TEST_CASE("GRP-5: one position has no statistics, whatever the batch; tracked on
     }
 }
 
+TEST_CASE("MODE-3: without tracked statistics every mode takes the example's own", "[instance_norm]") {
+  ek::InstanceNorm<double> layer(1, 2);
+  const Matrix x{{0, 2}, {10, 14}};
+  const Matrix expected{{-0.99999500, 0.99999500}, {-0.99999875, 0.99999875}};
+  CHECK(compare::difference(layer.forward(x, ek::Mode::train), expected) <= 1e-8);
+  CHECK(compare::difference(layer.forward(x, ek::Mode::eval), expected) <= 1e-8);
+  CHECK(compare::difference(layer.infer(x), expected) <= 1e-8);
+}
+
+TEST_CASE("MODE-3: with tracked statistics eval takes these for every example", "[instance_norm]") {
+  ek::InstanceNorm<double> layer(1, 2, {.track_running_statistics = true});
+  const Matrix x{{0, 2}, {10, 14}};
+  CHECK(compare::difference(layer.forward(x, ek::Mode::train),
+                            Matrix{{-0.99999500, 0.99999500}, {-0.99999875, 0.99999875}}) <= 1e-8);
+  CHECK(layer.running_mean()[0] == Catch::Approx(0.65).epsilon(1e-14));
+  CHECK(layer.running_variance()[0] == Catch::Approx(1.4).epsilon(1e-14));
+  const Matrix expected{{-0.5493483, 1.1409542}};
+  CHECK(compare::difference(layer.forward(x.row(0), ek::Mode::eval), expected) <= 1e-7);
+  CHECK(compare::difference(layer.infer(x).row(0), expected) <= 1e-7);
+}
+
 TEST_CASE("Running statistics move by the average over examples of their means and unbiased variances",
           "[instance_norm]") {
   ek::InstanceNorm<double> layer(2, 3, {.track_running_statistics = true});
