@@ -32,6 +32,29 @@ TEST_CASE("GRP-1, GRP-2: groups are at least one and divide the channels", "[gro
         "invalid_argument: GroupNorm: expected a finite epsilon > 0, got 0");
 }
 
+TEST_CASE("EPS-3, EPS-4: GroupNorm and InstanceNorm reject an epsilon that is not positive and finite",
+          "[group_norm]") {
+  using Limits = std::numeric_limits<double>;
+  for (const double epsilon : {-1.0, -1e-5, 0.0, Limits::quiet_NaN(), Limits::infinity()}) {
+    const std::string text = ": expected a finite epsilon > 0, got " + ek::detail::text(epsilon);
+    CHECK(error_of([&] { ek::GroupNorm<float> layer(2, 4, {.epsilon = epsilon}); }) ==
+          "invalid_argument: GroupNorm" + text);
+    CHECK(error_of([&] { ek::InstanceNorm<float> layer(2, 4, {.epsilon = epsilon}); }) ==
+          "invalid_argument: InstanceNorm" + text);
+  }
+}
+
+TEST_CASE("EPS-4: groups of zeros give the shift, and finite gradients", "[group_norm]") {
+  const auto check = [](auto layer) {
+    INFO(layer.name);
+    layer.parameters()[1].value.setConstant(0.5);
+    CHECK((layer.forward(Matrix::Zero(3, 4), ek::Mode::train).array() == 0.5).all());
+    CHECK(layer.backward(values::random<double>(3, 4, 1)).allFinite());
+  };
+  check(ek::GroupNorm<double>(2, 4));
+  check(ek::InstanceNorm<double>(2, 2, {.affine = true}));
+}
+
 TEST_CASE("GRP-3: GroupNorm's gradients sum over samples and positions and couple the channels of a group",
           "[group_norm]") {
   ek::GroupNorm<double> layer(2, 4, 2);
