@@ -107,6 +107,17 @@ TEST_CASE("CLP-3: the other norms are the sum and the maximum of the magnitudes"
   CHECK(parameters.gradient(1) == Approx(-0.5).epsilon(2e-6));  // PyTorch's 1e-6, twice
 }
 
+TEST_CASE("OVF-4: float gradients whose squares leave the range have a norm and are clipped like others", "[clip]") {
+  auto large = gradients<float>({3e20f}, 4e20f);
+  CHECK(ek::clip_gradient_norm(large, 1) == Approx(5e20).epsilon(1e-5));
+  CHECK(large.gradient() == Approx(0.6).epsilon(1e-5));
+  CHECK(large.list[1].gradient(0, 0) == Approx(0.8).epsilon(1e-5));
+
+  auto tiny = gradients<float>({3e-30f}, 4e-30f);
+  CHECK(ek::clip_gradient_norm(tiny, 1) == Approx(5e-30).epsilon(1e-5));
+  CHECK(same_gradients(tiny, gradients<float>({3e-30f}, 4e-30f)));
+}
+
 TEST_CASE("Norms neither overflow nor underflow", "[clip]") {
   auto large = gradients<double>({3e200}, -4e200);
   CHECK(ek::clip_gradient_norm(large, 10) == Approx(5e200).epsilon(1e-15));
