@@ -197,7 +197,8 @@ TEST_CASE("BNS-1: the output takes the biased variance, the running variance the
 TEST_CASE("BNS-2: one value per channel in training is an error that names the remedies", "[batch_norm]") {
   ek::BatchNorm<double> layer(3);
   layer.forward(values::random<double>(4, 3, 1), ek::Mode::train);
-  layer.backward(values::random<double>(4, 3, 2));
+  const auto dy = values::random<double>(4, 3, 2);
+  const Matrix dx = layer.backward(dy);
   const auto before = layer;
   const Matrix x{{1, 2, 3}};
   const std::string text =
@@ -209,6 +210,9 @@ TEST_CASE("BNS-2: one value per channel in training is an error that names the r
   Matrix y(1, 3);
   CHECK(error_of([&] { layer.forward(x, y, ek::Mode::train); }) == text);
   CHECK(same_statistics(layer, before));
+  for (const std::size_t i : {0u, 1u})
+    CHECK(compare::same_bits(layer.parameters()[i].gradient, before.parameters()[i].gradient));
+  CHECK(compare::same_bits(layer.backward(dy), dx));  // of the forward that was not refused
   CHECK(layer.forward(x, ek::Mode::eval).allFinite());
   CHECK(layer.forward(x, ek::Mode::frozen_statistics).allFinite());
   CHECK(layer.infer(x).allFinite());
