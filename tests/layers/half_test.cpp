@@ -167,6 +167,23 @@ TEMPLATE_TEST_CASE("LayerNorm and RMSNorm of halves are the equation, rounded on
                      reference::rms_norm(exact(x), exact(rms_norm.parameters()[0].value), 1e-5L)));
 }
 
+// 1000^2 is beyond Eigen::half.
+TEMPLATE_TEST_CASE("OVF-1: halves of size 1000 normalize to numbers of size 1", "[half]", Eigen::half,
+                   Eigen::bfloat16) {
+  const Matrix<float> equal = Matrix<float>::Constant(1, 8, 1000);
+  const Matrix<float> alternating{{1000, -1000, 1000, -1000, 1000, -1000, 1000, -1000}};
+  ek::RMSNorm<TestType> rms_norm(8, {.epsilon = 1e-6});
+  ek::LayerNorm<TestType> layer_norm(8);
+  const auto check = [](auto& layer, const Matrix<float>& x) {
+    const Matrix<float> expected = x / 1000;
+    CHECK(compare::difference(layer.infer(x.template cast<TestType>().eval()), expected) <= 1e-3);
+    CHECK(compare::difference(layer.forward(x.template cast<TestType>().eval(), ek::Mode::train), expected) <= 1e-3);
+  };
+  check(rms_norm, equal);
+  check(rms_norm, alternating);
+  check(layer_norm, alternating);
+}
+
 TEMPLATE_TEST_CASE("BatchNorm of halves is that of floats, rounded once", "[half]", Eigen::half, Eigen::bfloat16) {
   for (const ek::Mode mode : {ek::Mode::train, ek::Mode::frozen_statistics}) {
     check_is_float_rounded_once(ek::BatchNorm<TestType>(130), 141, 130,
