@@ -34,6 +34,11 @@ concept ReturnsMatrices = std::is_same_v<decltype(std::declval<Layer&>().forward
                    const Matrix&> &&
     std::is_same_v<decltype(std::declval<const Layer&>().infer(std::declval<Matrix>().transpose())), Matrix>;
 
+template <typename T>
+concept HasLayerNorm = requires {
+  typename ek::LayerNorm<T>;
+};
+
 template <class Layer>
 void check_that_it_works(Layer& layer) {
   const auto x = values::random<float>(3, 4, 1);
@@ -144,7 +149,7 @@ TEST_CASE("BLD-5: layers live in containers, on the heap and by value", "[layer_
   check_that_it_works(moved);
 }
 
-TEST_CASE("BLD-6, OVF-1: float, double and long double are scalars; integers and 16-bit numbers are rejected",
+TEST_CASE("BLD-6, OVF-1: float, double and long double are computed in, 16-bit numbers only stored, integers neither",
           "[layer_base]") {
   STATIC_REQUIRE(ek::Real<float>);
   STATIC_REQUIRE(ek::Real<double>);
@@ -152,6 +157,12 @@ TEST_CASE("BLD-6, OVF-1: float, double and long double are scalars; integers and
   STATIC_REQUIRE_FALSE(ek::Real<int>);
   STATIC_REQUIRE_FALSE(ek::Real<Eigen::half>);
   STATIC_REQUIRE_FALSE(ek::Real<Eigen::bfloat16>);
+  STATIC_REQUIRE(ek::Storable<Eigen::half>);
+  STATIC_REQUIRE(ek::Storable<Eigen::bfloat16>);
+  STATIC_REQUIRE_FALSE(ek::Storable<int>);
+  STATIC_REQUIRE(HasLayerNorm<long double>);
+  STATIC_REQUIRE(HasLayerNorm<Eigen::half>);
+  STATIC_REQUIRE_FALSE(HasLayerNorm<int>);
 }
 
 TEST_CASE("BLD-6: layers compute in long double with its precision", "[layer_base]") {
