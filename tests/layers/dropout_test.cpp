@@ -351,12 +351,17 @@ TEST_CASE("RNG-4: layers in threads of their own give the masks that they give a
   CHECK(first != second);
 }
 
-// Half precision cannot be chosen: see the concept Real.
-TEST_CASE("RNG-5: a small p drops as often as it says", "[dropout]") {
-  ek::Dropout<float> layer(0.001, {.seed = 5});
-  const Index dropped = (layer.forward(Row::Ones(1000, 1000), ek::Mode::train).array() == 0).count();
+TEMPLATE_TEST_CASE("RNG-5: a small p drops as often as it says, and p = 0 nothing", "[dropout]", float, Eigen::half,
+                   Eigen::bfloat16) {
+  const ek::Matrix<TestType> ones = ek::Matrix<TestType>::Ones(1000, 1000);
+  const auto dropped_with = [&](double p) {
+    ek::Dropout<TestType> layer(p, {.seed = 5});
+    const auto& y = layer.forward(ones, ek::Mode::train);
+    return std::count(y.data(), y.data() + y.size(), TestType(0));
+  };
   // A million times 66 / 65536, with a deviation of 32.
-  CHECK(std::abs(static_cast<double>(dropped) - 1007) < 4 * 32);
+  CHECK(std::abs(static_cast<double>(dropped_with(0.001)) - 1007) < 4 * 32);
+  CHECK(dropped_with(0) == 0);
 }
 
 TEST_CASE("STR-3: strided inputs keep their elements in their places", "[dropout]") {
