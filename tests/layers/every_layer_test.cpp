@@ -659,6 +659,25 @@ TEMPLATE_TEST_CASE("A wrong shape is an error that names it and leaves the layer
   }
 }
 
+TEST_CASE("MODE-2: a backward goes with the last forward, whatever the mode of that before it", "[every_layer]") {
+  for (const auto& member : members<float>())
+    for (const NamedMode& before : modes_of(member))
+      for (const NamedMode& named : modes_of(member)) {
+        INFO(member.name << " in mode " << named.name << " after " << before.name);
+        Trial<float> trial(member, batch, 70);
+        trial.layer.forward(Trial<float>(member, batch, 80).x, before.mode);
+        trial.layer.backward(trial.dy);
+
+        // By way of another type a layer takes its next mask along; one that has run nothing has no mask to forget.
+        auto fresh = named.mode.draws_masks() ? trial.layer.cast().cast() : member.layer;
+        auto state = trial.layer.state();
+        for (auto& buffer : fresh.buffers())
+          if (!buffer.count) buffer.value = state[buffer.name].template cast<float>();
+        const ek::Matrix<float> y = fresh.forward(trial.x, named.mode), dx = fresh.backward(trial.dy);
+        CHECK((trial.run(named.mode) == Results<float>{y, dx, fresh.gradients()}));
+      }
+}
+
 TEMPLATE_TEST_CASE("Only train moves a layer's state, and no mode moves parameters", "[every_layer]", double, float) {
   for (const auto& member : members<TestType>())
     for (const NamedMode& named : modes_of(member)) {
