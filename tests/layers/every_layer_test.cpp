@@ -828,6 +828,34 @@ TEST_CASE("NAN-2: a NaN reaches what depends on it and nothing else, for every w
   }
 }
 
+TEST_CASE("NAN-2: a NaN reaches its group or channel and nothing else, for every number of positions and place",
+          "[every_layer]") {
+  struct Case {
+    AnyLayer<float> layer;
+    Index together;  // columns whose statistics are one
+    bool of_batch;   // for all rows
+  };
+  for (Index positions = 1; positions <= 33; ++positions) {
+    std::vector<Case> cases = {{AnyLayer<float>(ek::GroupNorm<float>(2, 4, positions)), 2 * positions, false},
+                               {AnyLayer<float>(ek::BatchNorm<float>(4, positions)), positions, true}};
+    if (positions > 1) cases.push_back({AnyLayer<float>(ek::InstanceNorm<float>(4, positions)), positions, false});
+    for (const auto& [prototype, together, of_batch] : cases) {
+      bool as_expected = true;
+      for (Index place = 0; place < 4 * positions; ++place) {
+        auto layer = prototype;
+        ek::Matrix<float> x = values::random<float>(3, 4 * positions, static_cast<std::uint32_t>(positions));
+        x(1, place) = std::numeric_limits<float>::quiet_NaN();
+        const ek::Matrix<float>& y = layer.forward(x, ek::Mode::train);
+        for (Index i = 0; i < y.rows(); ++i)
+          for (Index j = 0; j < y.cols(); ++j)
+            if (std::isnan(y(i, j)) != ((of_batch || i == 1) && j / together == place / together)) as_expected = false;
+      }
+      INFO(prototype.name() << " of " << positions << " positions");
+      CHECK(as_expected);
+    }
+  }
+}
+
 TEST_CASE("NAN-2: a NaN in a long column reaches that column only, for every batch size", "[every_layer]") {
   for (Index rows = 2; rows <= 33; ++rows) {
     bool as_expected = true;
