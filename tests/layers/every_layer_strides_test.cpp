@@ -11,6 +11,8 @@
 #include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/group_norm.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
@@ -35,6 +37,9 @@ void with_every_layer(const F& f) {
   f(ek::SpatialDropout<float>(0.4, 3, 2, {.seed = 3}));
   f(ek::BatchNorm<float>(6));
   f(ek::BatchNorm<float>(2, 3));
+  f(ek::GroupNorm<float>(2, 6));
+  f(ek::GroupNorm<float>(1, 2, 3));
+  f(ek::InstanceNorm<float>(2, 3, {.affine = true, .track_running_statistics = true}));
   f(ek::LayerNorm<float>(6));
   f(ek::RMSNorm<float>(6));
   f(ek::Linear<float>(6, 6, {.seed = 4}));
