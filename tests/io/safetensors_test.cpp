@@ -21,6 +21,7 @@
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/network/mlp.hpp"
 #include "evenkeel/network/sequential.hpp"
+#include "evenkeel/training/sgd.hpp"
 #include "io/bytes.hpp"
 #include "network/own_layers.hpp"
 #include "network/same_state.hpp"
@@ -139,6 +140,26 @@ TEST_CASE("A whole network is read, statistics and the counter of batches includ
   CHECK(net.layer<1>().running_mean() == Eigen::RowVector2f(11, 12));
   CHECK(net.layer<1>().running_variance() == Eigen::RowVector2f(13, 14));
   CHECK(net.layer<1>().batches_tracked() == 15);
+}
+
+TEST_CASE("STA-4: a load writes where the numbers are: earlier views and optimizers see them", "[safetensors]") {
+  auto net = three_layers();
+  auto parameters = net.parameters();
+  const auto buffers = net.buffers();
+  ek::SGD<float> optimizer(net, {.learning_rate = 1});
+  ek::load_safetensors(file_of(three_layers_file()), net);
+  REQUIRE(parameters.size() == 6);
+  CHECK(parameters[0].value == (ek::Matrix<float>(2, 2) << 1, 2, 3, 4).finished());
+  CHECK(parameters[5].value == (ek::Matrix<float>(1, 2) << 20, 21).finished());
+  CHECK(buffers[0].value == Eigen::RowVector2f(11, 12));
+  CHECK(*buffers[2].count == 15);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    CHECK(parameters[i].value.data() == net.parameters()[i].value.data());
+    CHECK(parameters[i].gradient.data() == net.parameters()[i].gradient.data());
+  }
+  parameters[0].gradient.setConstant(0.5F);
+  optimizer.step();
+  CHECK(net.parameters()[0].value == (ek::Matrix<float>(2, 2) << 0.5F, 1.5F, 2.5F, 3.5F).finished());
 }
 
 TEST_CASE("CONV-3: missing and unexpected names are an error when strict, with nothing read", "[safetensors]") {
