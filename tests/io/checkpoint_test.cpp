@@ -156,6 +156,30 @@ TEST_CASE("A checkpoint of a network alone keeps its random numbers", "[checkpoi
   CHECK(compare::same_bits(other.forward(examples, ek::Mode::train), net.forward(examples, ek::Mode::train)));
 }
 
+TEST_CASE("A run of a network of halves is stopped and resumed, to the bit", "[checkpoint]") {
+  using Stored = Eigen::half;
+  const auto make = [](std::uint64_t seed) {
+    return ek::Sequential{ek::Linear<Stored>(3, 2, {.seed = seed}), ek::BatchNorm<Stored>(2),
+                          ek::Dropout<Stored>(0.5, {.seed = seed})};
+  };
+  const ek::Matrix<Stored> x = values::random<float>(5, 3, 1).cast<Stored>(), dy = x.leftCols(2);
+  const auto step = [&](auto& net, auto& optimizer) {
+    net.forward(x, ek::Mode::train);
+    net.backward(dy);
+    optimizer.step();
+  };
+  const bytes::Folder folder;
+  auto net = make(1), resumed = make(2);
+  ek::Adam<float> optimizer(net), resumed_optimizer(resumed);
+  step(net, optimizer);
+  ek::save_checkpoint(folder / "run", net, optimizer);
+  ek::load_checkpoint(folder / "run", resumed, resumed_optimizer);
+  step(net, optimizer);
+  step(resumed, resumed_optimizer);
+  CHECK(compare::same_values(resumed, net));
+  CHECK(compare::same_buffers(resumed, net));
+}
+
 TEST_CASE("A checkpoint that does not fit changes nothing anywhere", "[checkpoint]") {
   const bytes::Folder folder;
   Run<ek::AdamW<float>> run;

@@ -352,6 +352,21 @@ TEST_CASE("Files can be written in 16 bits", "[safetensors]") {
   CHECK(folder.files() == 1);
 }
 
+TEMPLATE_TEST_CASE("The floats of a network of halves are saved and loaded, to the bit", "[safetensors]", Eigen::half,
+                   Eigen::bfloat16) {
+  const bytes::Folder folder;
+  const auto make = [](std::uint64_t seed) {
+    return ek::Sequential{ek::Linear<TestType>(3, 2, {.seed = seed}), ek::BatchNorm<TestType>(2)};
+  };
+  auto net = make(1), other = make(2);
+  net.forward(values::random<float>(5, 3, 1).template cast<TestType>().eval(), ek::Mode::train);
+  ek::save_safetensors(folder / "net", net);
+  CHECK(ek::SafetensorsFile(folder / "net").at("0.weight").type == ek::TensorType::f32);
+  ek::load_safetensors(folder / "net", other);
+  CHECK(compare::same_values(other, net));
+  CHECK(compare::same_buffers(other, net));
+}
+
 TEST_CASE("Layers of one's own are saved and loaded", "[safetensors]") {
   const bytes::Folder folder;
   ek::Sequential net{own::Twice<float>(), ek::Linear<float>(4, 1)};

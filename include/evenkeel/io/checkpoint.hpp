@@ -93,7 +93,7 @@ Slots<Scalar> checkpoint_slots(Network& network, Parts& parts) {
 /// Throws what save_safetensors throws.
 template <class Network, class... Parts>
 void save_checkpoint(const std::filesystem::path& path, const Network& network, const Parts&... parts) {
-  using Scalar = typename Network::Scalar;
+  using Scalar = detail::NumberOf<Network>;
   std::tuple kept{detail::checkpoint_part(parts)...};
   detail::save_slots<Scalar>(path, detail::checkpoint_slots<const Scalar>(network, kept), {}, "save_checkpoint");
 }
@@ -103,7 +103,7 @@ void save_checkpoint(const std::filesystem::path& path, const Network& network, 
 template <class Network, class... Parts>
 void load_checkpoint(const SafetensorsFile& file, Network& network, Parts&... parts) {
   std::tuple kept{detail::checkpoint_part(parts)...};
-  const auto slots = detail::checkpoint_slots<typename Network::Scalar>(network, kept);
+  const auto slots = detail::checkpoint_slots<detail::NumberOf<Network>>(network, kept);
   detail::load_into(slots, file.tensors(), file.source(), "", true, "load_checkpoint");
   detail::discard_prepared(network);
   std::apply([&](const auto&... part) { (part.give_to(parts), ...); }, kept);

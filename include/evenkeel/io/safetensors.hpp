@@ -71,7 +71,7 @@ void save_slots(const std::filesystem::path& path, const Slots<const Scalar>& sl
 /// of the four, or a finite number is too large for it. Rounds to nearest, ties to even.
 template <class Network>
 void save_safetensors(const std::filesystem::path& path, const Network& network, const SaveOptions& options = {}) {
-  using Scalar = typename Network::Scalar;
+  using Scalar = detail::NumberOf<Network>;
   detail::Slots<const Scalar> slots;
   detail::add_network(slots, network, options.prefix);
   detail::save_slots<Scalar>(path, slots, options, "save_safetensors");
@@ -83,7 +83,7 @@ void save_safetensors(const std::filesystem::path& path, const Network& network,
 /// running statistics are finite with variances >= 0 (also where the layer accepts others in training).
 template <class Network>
 LoadedKeys load_safetensors(const SafetensorsFile& file, Network& network, const LoadOptions& options = {}) {
-  detail::Slots<typename Network::Scalar> slots;
+  detail::Slots<detail::NumberOf<Network>> slots;
   detail::add_network(slots, network, options.prefix);
   LoadedKeys keys =
       detail::load_into(slots, file.tensors(), file.source(), options.prefix, options.strict, "load_safetensors");

@@ -15,7 +15,7 @@
 #include "evenkeel/core/check.hpp"      // is_finite
 #include "evenkeel/core/error.hpp"      // FormatError
 #include "evenkeel/core/parameter.hpp"  // ParameterKind
-#include "evenkeel/core/types.hpp"      // Matrix, Real
+#include "evenkeel/core/types.hpp"      // Arithmetic, Matrix, Real
 #include "evenkeel/core/view.hpp"       // View
 #include "evenkeel/io/tensor.hpp"       // Tensor
 
@@ -68,6 +68,10 @@ Slot<Scalar> count_slot(std::string key, Count* count) {
           .whole_type = TensorType::i64,
           .most = (std::uint64_t{1} << 63) - 1};
 }
+
+/// The type of a layer's or network's parameters and running statistics: float where its data are halves.
+template <class Network>
+using NumberOf = Arithmetic<typename Network::Scalar>;
 
 /// Adds the parameters and buffers of a layer or network.
 template <typename Scalar, class Network>
