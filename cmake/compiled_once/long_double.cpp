@@ -1,0 +1,3 @@
+#include "compiled_once.hpp"
+
+EVENKEEL_ALL(, long double)

@@ -1,3 +1,0 @@
-#include "kernels_once/kernels_once.hpp"
-
-EVENKEEL_KERNELS(, long double)
