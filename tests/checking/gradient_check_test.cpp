@@ -379,7 +379,9 @@ struct Forgetful {
 TEST_CASE("A layer that is not deterministic is reported as such, not as wrong", "[gradient_check]") {
   const auto report = ek::check_gradients(Unsteady{}, ek::Matrix<double>::Zero(2, 2), Mode::train);
   CHECK(report.verdict == GradientVerdict::inconclusive);
-  CHECK(report.reason == "not deterministic: two evaluations from equal copies gave 1 and 2 in output 0");
+  CHECK(report.reason ==
+        "not deterministic: two evaluations from equal copies gave 1 and 2 in output 0 (does forward read y before it "
+        "writes it, or draw numbers from outside of the layer?)");
   std::ostringstream out;
   out << report;
   CHECK_THAT(out.str(), ContainsSubstring("INCONCLUSIVE, not deterministic: "));

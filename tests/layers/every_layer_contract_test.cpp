@@ -59,18 +59,19 @@ TEST_CASE("Networks keep every contract", "[every_layer_contract]") {
 TEST_CASE("Tokens of a sequence belong together in eval, and sequences stand apart", "[every_layer_contract]") {
   const auto x = values::random<float>(8, 6, 1);
   const ek::CausalSelfAttention<float> attention(6, 2, 4, {.dropout = 0.3, .seed = 1});
-  ek::ContractOptions options{.group_rows = 4};
+  ek::ContractOptions options;
   check("attention", ek::check_contract(attention, x, options));
   check("block", ek::check_contract(ek::TransformerBlock<float>(6, 2, 9, 4, {.dropout = 0.3, .seed = 1}), x, options));
-  options.group_rows = 2;
+  options.rows_per_example = 2;
   CHECK_FALSE(ek::check_contract(attention, x, options));
   // Within one sequence the last token changes no other, but the first does.
   const ek::CausalSelfAttention<float> one_sequence(6, 2, 8, {.seed = 1});
-  CHECK(ek::check_contract(one_sequence, x, {.eval_rows = ek::EvalRows::together, .errors = false}));
-  CHECK_THROWS_WITH(ek::check_contract(attention, x, {.group_rows = 3}),
-                    "check_contract: expected x of two or more whole groups of 3 rows, got (8, 6)");
-  CHECK_THROWS_WITH(ek::check_contract(attention, x, {.group_rows = 8}),
-                    "check_contract: expected x of two or more whole groups of 8 rows, got (8, 6)");
+  CHECK(ek::check_contract(one_sequence, x,
+                           {.eval_rows = ek::EvalRows::together, .rows_per_example = 1, .errors = false}));
+  CHECK_THROWS_WITH(ek::check_contract(attention, x, {.rows_per_example = 3}),
+                    "check_contract: expected x of two or more whole examples of 3 rows, got (8, 6)");
+  CHECK_THROWS_WITH(ek::check_contract(one_sequence, x),
+                    "check_contract: expected x of two or more whole examples of 8 rows, got (8, 6)");
 }
 
 TEST_CASE("Where a network's random numbers stand is state that moves", "[every_layer_contract]") {

@@ -2,6 +2,7 @@
 
 #include "evenkeel/training/fit.hpp"
 
+#include <algorithm>  // sort
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -11,7 +12,10 @@
 #include "core/compare.hpp"
 #include "core/values.hpp"
 #include "evenkeel/core/error.hpp"
+#include "evenkeel/layers/linear.hpp"
 #include "evenkeel/network/mlp.hpp"
+#include "evenkeel/network/sequential.hpp"
+#include "evenkeel/network/transformer.hpp"
 #include "evenkeel/training/adam.hpp"
 #include "evenkeel/training/sgd.hpp"
 #include "network/same_state.hpp"
@@ -46,7 +50,90 @@ ek::Mlp<double> fitted(const ek::FitOptions& options) {
   return fitted(options, [](const ek::FitStep&) {});
 }
 
+/// Hands x on, and notes the first column of every batch; takes rows three at a time.
+struct InThrees {
+  using Scalar = double;
+  std::vector<std::vector<double>>* batches;
+
+  template <class X, class Y>
+  void forward(const X& in, Y&& y, ek::Mode) {
+    batches->emplace_back();
+    for (ek::Index i = 0; i < in.rows(); ++i) batches->back().push_back(in(i, 0));
+    y = in;
+  }
+  template <class X, class DY, class DX>
+  void backward(const X&, const DY& dy, DX&& dx) {
+    dx = dy;
+  }
+  template <class X, class Y>
+  void infer(const X& in, Y&& y, ek::Workspace<double>&) const {
+    y = in;
+  }
+  ek::Index output_features(ek::Index features) const { return features; }
+  ek::Index rows_per_example() const { return 3; }
+};
+
 }  // namespace
+
+TEST_CASE("Rows that a network takes together stay together", "[fit]") {
+  std::vector<std::vector<double>> seen;
+  ek::Sequential net{ek::Sequential{InThrees{&seen}}, ek::Linear<double>(1, 2)};
+  ek::SoftmaxCrossEntropy<double> loss;
+  ek::SGD optimizer(net);
+  const ek::Index rows = GENERATE(30, 24);
+  ek::Matrix<double> numbers(rows, 1);
+  for (ek::Index i = 0; i < rows; ++i) numbers(i, 0) = static_cast<double>(i);
+  std::vector<int> labels(static_cast<std::size_t>(rows), 1);
+  const auto run = [&](const ek::FitOptions& options) { ek::fit(net, loss, optimizer, numbers, labels, options); };
+  const ek::Index each = GENERATE(3, 6);
+  run({.steps = 10, .batch_size = 2, .rows_per_example = each});
+  REQUIRE(seen.size() == 10);
+  std::vector<double> epoch;  // the first
+  for (const auto& batch : seen) {
+    REQUIRE(batch.size() % static_cast<std::size_t>(each) == 0);
+    CHECK(batch.size() <= 2 * static_cast<std::size_t>(each));
+    for (std::size_t i = 0; i < batch.size(); ++i)
+      if (i % static_cast<std::size_t>(each) != 0)
+        CHECK(batch[i] == batch[i - 1] + 1);
+      else
+        CHECK(std::fmod(batch[i], static_cast<double>(each)) == 0);
+    if (epoch.size() < static_cast<std::size_t>(rows)) epoch.insert(epoch.end(), batch.begin(), batch.end());
+  }
+  std::sort(epoch.begin(), epoch.end());
+  REQUIRE(epoch.size() == static_cast<std::size_t>(rows));
+  for (std::size_t i = 0; i < epoch.size(); ++i) CHECK(epoch[i] == static_cast<double>(i));
+
+  seen.clear();
+  run({.steps = 1, .batch_size = 2});  // as the network says
+  CHECK(seen[0].size() == 6);
+  CHECK_THROWS_WITH(
+      run({.rows_per_example = 4}),
+      "fit: expected rows_per_example to be a multiple of the 3 rows that the network takes together, got 4");
+  CHECK_THROWS_WITH(run({.rows_per_example = 21}),
+                    Catch::Matchers::StartsWith("fit: expected x of whole examples of 21 rows, got "));
+}
+
+TEST_CASE("fit trains a Transformer, sequence by sequence", "[fit]") {
+  constexpr ek::Index positions = 5, tokens = 4, sequences = 60;
+  ek::Matrix<float> one_hot = ek::Matrix<float>::Zero(sequences * positions, tokens);
+  std::vector<int> previous;  // of a token in its sequence, that before it
+  ek::RandomStream random(1, ek::stream_of("tokens"));
+  for (ek::Index i = 0; i < one_hot.rows(); ++i) {
+    const auto token = static_cast<ek::Index>(random.uniform() * tokens);
+    one_hot(i, token) = 1;
+    ek::Index before = token;
+    if (i % positions != 0) one_hot.row(i - 1).maxCoeff(&before);
+    previous.push_back(static_cast<int>(before));
+  }
+  ek::Matrix<float> inputs(one_hot.rows(), tokens + positions);  // and the place in the sequence
+  inputs << one_hot, ek::Matrix<float>::Identity(positions, positions).replicate(sequences, 1);
+  ek::Sequential net{ek::Linear<float>(tokens + positions, 16, {.seed = 1}),
+                     ek::TransformerBlock<float>(16, 2, 16, positions, {.seed = 2}), ek::Linear<float>(16, tokens)};
+  ek::AdamW optimizer(net, {.learning_rate = 3e-3});
+  ek::SoftmaxCrossEntropy<float> loss;
+  ek::fit(net, loss, optimizer, inputs, previous, {.steps = 400, .batch_size = 12});
+  CHECK(loss(net.infer(inputs), previous).value < 0.1);  // a guess costs 1.39
+}
 
 TEST_CASE("fit makes a network fit", "[fit]") {
   ek::SoftmaxCrossEntropy<double> loss;
@@ -172,7 +259,7 @@ TEST_CASE("fit checks its options and its data before the first step", "[fit]") 
     ek::fit(net, loss, optimizer, inputs, labels);
   };
   CHECK_THROWS_AS(with(x, {0, 1}), ek::ShapeError);
-  CHECK_THROWS_WITH(with(x, {0, 1}), "fit: expected one target for each of 50 examples, got 2");
+  CHECK_THROWS_WITH(with(x, {0, 1}), "fit: expected one target for each of 50 rows, got 2");
   CHECK_THROWS_WITH(with(ek::Matrix<double>(0, 3), {}), "Batches: expected count >= 1, got 0");
   CHECK_THROWS_WITH(with(ek::Matrix<double>::Ones(2, 4), {0, 1}),
                     "Linear::forward: expected input of shape (batch, 3), got (2, 4)");
@@ -195,7 +282,7 @@ TEST_CASE("fit takes a matrix of targets for a loss of matrices", "[fit]") {
 
   net = ek::Mlp<double>({3, 2});
   CHECK_THROWS_WITH(ek::fit(net, loss, optimizer, x, targets.topRows(49)),
-                    "fit: expected one target for each of 50 examples, got 49");
+                    "fit: expected one target for each of 50 rows, got 49");
 }
 
 TEST_CASE("fit takes labels and inputs of any kind", "[fit]") {

@@ -56,7 +56,8 @@ std::string objection(Function& function, Values& outputs) {
     const auto show = [](long double value) { return figure(static_cast<double>(value), 9); };
     if (outputs[i] != again[i] && !(outputs[i] != outputs[i] && again[i] != again[i]))
       return detail::text("not deterministic: two evaluations from equal copies gave ", show(outputs[i]), " and ",
-                          show(again[i]), " in output ", i);
+                          show(again[i]), " in output ", i,
+                          " (does forward read y before it writes it, or draw numbers from outside of the layer?)");
     if (!detail::is_finite(outputs[i])) return detail::text("not finite: output ", i, " is ", show(outputs[i]));
   }
   return {};

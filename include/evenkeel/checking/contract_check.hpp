@@ -12,7 +12,7 @@
 #include "evenkeel/core/check.hpp"                 // not_negative, at_least
 #include "evenkeel/core/error.hpp"                 // ShapeError
 #include "evenkeel/core/view.hpp"                  // DenseOf
-#include "evenkeel/network/layer.hpp"              // Layer
+#include "evenkeel/network/layer.hpp"              // Layer, rows_per_example
 
 namespace evenkeel {
 namespace checking {
@@ -81,7 +81,7 @@ ContractReport kept_contracts(const Trial<L>& trial) {
 ///     equal copies compute the same                  two copies, the same bits; else nothing more can be tried
 ///     outputs are overwritten                        y and dx do not depend on what was in them
 ///     nothing is written elsewhere                   memory around x, y, dy, dx; x and dy themselves
-///     rows in eval stand apart                       each row alone; see ContractOptions::eval_rows, group_rows
+///     rows in eval stand apart                       each row alone; see ContractOptions::eval_rows
 ///     every storage order gives the same             row-major, column-major, blocks, strides, in all pairs
 ///     in place gives the same                        infer with y being x, backward with dx being dy; forward_in_place
 ///     any number of threads gives the same           1, 2 and 3 of OpenMP's, the same bits
@@ -100,18 +100,20 @@ ContractReport kept_contracts(const Trial<L>& trial) {
 ///     wrong shapes are errors                        the same
 ///     an error leaves the layer as it was            the same
 ///
-/// Throws ShapeError for an x of less than two rows or groups of rows, std::invalid_argument for options. What the layer throws where it
+/// Throws ShapeError for an x of less than two rows or examples, std::invalid_argument for options. What the layer throws where it
 /// should not breaks the contract at hand.
 template <Layer L, DenseOf<typename L::Scalar> X>
 ContractReport check_contract(const L& layer, const X& x, const ContractOptions& options = {}) {
   if (options.tolerance) detail::not_negative(*options.tolerance, "check_contract", "tolerance");
-  detail::at_least(1, options.group_rows, "check_contract", "group_rows");
-  if (x.rows() < 2 || x.cols() < 1)
-    EVENKEEL_THROW(ShapeError, "check_contract: expected x of at least 2 rows and 1 column, got ",
+  const Index together = options.rows_per_example.value_or(rows_per_example(layer));
+  detail::at_least(1, together, "check_contract", "rows_per_example");
+  if (x.rows() < 2 * together || x.rows() % together != 0 || x.cols() < 1) {
+    if (together == 1)
+      EVENKEEL_THROW(ShapeError, "check_contract: expected x of at least 2 rows and 1 column, got ",
+                     detail::shape(x.rows(), x.cols()));
+    EVENKEEL_THROW(ShapeError, "check_contract: expected x of two or more whole examples of ", together, " rows, got ",
                    detail::shape(x.rows(), x.cols()));
-  if (x.rows() % options.group_rows != 0 || x.rows() == options.group_rows)
-    EVENKEEL_THROW(ShapeError, "check_contract: expected x of two or more whole groups of ", options.group_rows,
-                   " rows, got ", detail::shape(x.rows(), x.cols()));
+  }
   return checking::kept_contracts(checking::Trial<L>(layer, Matrix<typename L::Scalar>(x), options));
 }
 

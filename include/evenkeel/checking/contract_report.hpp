@@ -15,7 +15,7 @@ namespace evenkeel {
 
 /// What an output row of eval depends on.
 enum class EvalRows {
-  apart,    ///< On its input row alone, or those of its group (group_rows).
+  apart,    ///< On its input row alone, or those of its example (rows_per_example).
   together  ///< On the whole batch, as in a BatchNorm that tracks no statistics.
 };
 
@@ -23,9 +23,9 @@ enum class EvalRows {
 struct ContractOptions {
   /// What is expected: either is a contract that can be broken.
   EvalRows eval_rows = EvalRows::apart;
-  /// So many consecutive rows of x belong together in eval, as the tokens of a sequence do: not each row, but each such group
-  /// stands apart. x is of whole groups, two at least.
-  Index group_rows = 1;
+  /// So many consecutive rows of x belong together in eval, as the tokens of a sequence do: not each row, but each such example
+  /// stands apart. x is of whole examples, two at least. Default: what the layer says; see the concept Layer.
+  std::optional<Index> rows_per_example = std::nullopt;
   /// The largest difference that counts as equal, over the largest number of the matrix, where sums may run in another
   /// order: a row alone and in its batch, other storage orders, in place, infer beside forward. Finite, >= 0; 0: the same
   /// bits. Default: 64 times the type's epsilon. (Where nothing can differ, the same bits are expected anyway.)

@@ -152,6 +152,7 @@ struct Trial {
   const L& layer;
   ContractOptions options;  // checked
   long double tolerance;
+  Index rows_per_example;
   Matrix<Scalar> x, dy;
   Matrix<Scalar> other_x, other_dy;
 
@@ -160,6 +161,7 @@ struct Trial {
         options{options_},
         tolerance{options.tolerance ? static_cast<long double>(*options.tolerance)
                                     : 64 * static_cast<long double>(std::numeric_limits<Scalar>::epsilon())},
+        rows_per_example{options.rows_per_example.value_or(evenkeel::rows_per_example(layer))},
         x{x_},
         dy{output_gradient(x.rows(), options.seed)},
         other_x{x.colwise().reverse() * Scalar(0.75)},

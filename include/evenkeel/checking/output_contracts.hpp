@@ -120,7 +120,7 @@ ContractLine rows_in_eval(const Trial<L>& trial) {
   }
   Comparison comparison(trial.tolerance);
   std::vector<Matrix<long double>> alone(whole.size(), Matrix<long double>(trial.x.rows(), trial.dy.cols()));
-  const Index group = trial.options.group_rows;
+  const Index group = trial.rows_per_example;
   for (Index row = 0; row <= last; row += group) {
     const Record one = eval_outputs(trial, trial.x.middleRows(row, group));
     for (std::size_t i = 0; i < whole.size(); ++i) alone[i].middleRows(row, group) = one[i].value;

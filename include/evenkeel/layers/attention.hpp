@@ -69,6 +69,7 @@ class CausalSelfAttention final : public LayerBase<CausalSelfAttention<Scalar_>,
 
   Index heads() const { return shape_.heads; }
   Index positions() const { return shape_.positions; }
+  Index rows_per_example() const { return shape_.positions; }
   double dropout() const { return probability(); }
   Index input_features() const { return shape_.features; }
   Index output_features(Index) const { return shape_.features; }

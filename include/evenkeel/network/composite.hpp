@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>  // uint32_t, uint64_t
+#include <numeric>  // lcm
 #include <string>
 #include <string_view>
 #include <type_traits>  // remove_const_t
@@ -8,8 +9,8 @@
 
 #include "evenkeel/core/error.hpp"      // EVENKEEL_THROW
 #include "evenkeel/core/parameter.hpp"  // Parameters, Buffers, TrainingState
-#include "evenkeel/core/types.hpp"      // Arithmetic
-#include "evenkeel/network/layer.hpp"   // Accumulates, name_of
+#include "evenkeel/core/types.hpp"      // Arithmetic, Index
+#include "evenkeel/network/layer.hpp"   // Accumulates, name_of, rows_per_example
 
 namespace evenkeel {
 namespace detail {
@@ -42,6 +43,14 @@ class Composite : public Base {
   /// What else the next training forward depends on, named likewise.
   TrainingState training_state() { return training_state_of<TrainingState>(self()); }
   ConstTrainingState training_state() const { return training_state_of<ConstTrainingState>(self()); }
+
+  /// How many consecutive rows the parts take together.
+  Index rows_per_example() const {
+    Index rows = 1;
+    Derived::each_part(
+        self(), [&](const auto& part, const std::string&) { rows = std::lcm(rows, evenkeel::rows_per_example(part)); });
+    return rows;
+  }
 
   /// Tells each part its place: that with the path "0" has it in the outermost network, and "path.0" inside another.
   void set_stream(std::string_view path) {

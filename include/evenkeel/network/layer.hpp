@@ -33,6 +33,8 @@ namespace evenkeel {
 ///     set_stream(path)                          told its place in the outermost network, for random numbers
 ///     check_input(rows, columns, mode, function) const   throws what forward would throw, before any layer has run
 ///     input_features() const                    checked against the layer before when a network is made
+///     rows_per_example() const                  how many consecutive rows it takes together, as the tokens of a sequence;
+///                                               without it: 1
 ///     takes_sparse_input                        a static bool, true: as a first layer its calls also take x as a SparseView
 ///     name                                      a static string for messages and the summary
 ///     cast<U>() const                           the same layer in another scalar type, state included
@@ -56,6 +58,15 @@ concept Accumulates = requires(L& layer, const StridedMap<const typename L::Scal
                                StridedMap<typename L::Scalar> y) {
   layer.backward(x, x, y, Accumulate::yes);
 };
+
+/// How many consecutive rows a layer takes together: 1 unless it says otherwise.
+template <class L>
+Index rows_per_example(const L& layer) {
+  if constexpr (requires { layer.rows_per_example(); })
+    return layer.rows_per_example();
+  else
+    return 1;
+}
 
 /// The name a layer gives itself, or "layer".
 template <class L>
