@@ -294,7 +294,8 @@ TEST_CASE("A network of halves is trained by optimizers of floats", "[half]") {
   const auto x = halves<Stored>(30, 6, 1);
   const Matrix<float> target = floats(x).leftCols(2);
   ek::MeanSquaredError<float> loss;
-  ek::Adam<float> optimizer(net.parameters(), {.learning_rate = 0.03});
+  ek::Adam optimizer(net, {.learning_rate = 0.03});
+  static_assert(std::is_same_v<decltype(optimizer), ek::Adam<float>>);
   const auto mean_error = [&] { return loss(floats(net.infer(x)), target).value; };
   const auto before = mean_error();
   for (int step = 0; step < 100; ++step) {

@@ -292,3 +292,14 @@ TEST_CASE("The gradients of a whole Mlp are the slopes of its output", "[mlp]") 
     CHECK(largest < 1e-7);
   }
 }
+
+TEST_CASE("A layer of an Mlp is had by its number and type", "[mlp]") {
+  ek::Mlp<float> net({3, 8, 2}, {.norm = ek::Norm::batch});
+  net.layer<ek::Linear<float>>(0).parameters()[0].value.setConstant(7);
+  const ek::Mlp<float>& same = net;
+  CHECK(same.layer<ek::Linear<float>>(0).parameters()[0].value(0, 0) == 7);
+  CHECK(same.layer<ek::BatchNorm<float>>(1).output_features(8) == 8);
+  CHECK_THROWS_WITH(net.layer<ek::Linear<float>>(1), "Mlp::layer: expected layer 1 to be a Linear, got a BatchNorm");
+  CHECK_THROWS_WITH(net.layer<ek::Linear<float>>(4), "Mlp::layer: expected a number in [0, 4), got 4");
+  CHECK_THROWS_WITH(net.layer<ek::Linear<float>>(-1), "Mlp::layer: expected a number in [0, 4), got -1");
+}

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "evenkeel/core/check.hpp"         // at_least, fraction
+#include "evenkeel/core/error.hpp"         // EVENKEEL_THROW
 #include "evenkeel/layers/activation.hpp"  // ReLU
 #include "evenkeel/layers/batch_norm.hpp"  // BatchNorm
 #include "evenkeel/layers/dropout.hpp"     // Dropout
@@ -17,6 +18,7 @@
 #include "evenkeel/layers/linear.hpp"      // Linear
 #include "evenkeel/layers/rms_norm.hpp"    // RMSNorm
 #include "evenkeel/network/chain.hpp"      // Chain
+#include "evenkeel/network/layer.hpp"      // name_of
 
 namespace evenkeel {
 
@@ -93,6 +95,16 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
   Index layer_count() const { return static_cast<Index>(layers_.size()); }
   Index input_features() const { return input_features_; }
 
+  /// Layer i, which is an L: `net.layer<ek::Linear<float>>(0)`. Throws std::invalid_argument where it is not.
+  template <class L>
+  L& layer(Index i) {
+    return as<L>(layers_, i);
+  }
+  template <class L>
+  const L& layer(Index i) const {
+    return as<L>(layers_, i);
+  }
+
   /// Calls f with layer i.
   template <class F>
   void visit(Index i, F&& f) {
@@ -132,6 +144,22 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
            visit_if(std::get_if<LayerNorm<Scalar>>(&any)) || visit_if(std::get_if<RMSNorm<Scalar>>(&any)) ||
            visit_if(std::get_if<GroupNorm<Scalar>>(&any)) || visit_if(std::get_if<ReLU<Scalar>>(&any)) ||
            visit_if(std::get_if<Dropout<Scalar>>(&any)));
+  }
+
+  template <class L, class Layers>
+  static auto& as(Layers& layers, Index i) {
+    const auto count = static_cast<Index>(layers.size());
+    if (i < 0 || i >= count)
+      EVENKEEL_THROW(std::invalid_argument, "Mlp::layer: expected a number in [0, ", count, "), got ", i);
+    auto* layer = std::get_if<L>(&layers[static_cast<std::size_t>(i)]);
+    if (layer == nullptr) {
+      const auto stop = [&](const auto& other) {
+        EVENKEEL_THROW(std::invalid_argument, "Mlp::layer: expected layer ", i, " to be a ", L::name, ", got a ",
+                       name_of(other));
+      };
+      visit(layers, i, stop);
+    }
+    return *layer;
   }
 
   std::vector<AnyLayer> layers_;  // at least one

@@ -201,6 +201,10 @@ class Adam final : public Optimizer<Adam<Scalar_>, Scalar_, AdamOptions> {
   }
 };
 
+template <class Network>
+Adam(Network&, AdamOptions = {}, std::vector<ParameterGroup<AdamOptions>> = {})
+    -> Adam<detail::ParameterNumber<Network>>;
+
 /// Adam with decoupled weight decay: the decay is not rescaled by the gradients' history.
 ///
 ///     p = p - gamma lambda p                     lambda: weight_decay, 0 where a parameter is not decayed
@@ -237,5 +241,9 @@ class AdamW final : public Optimizer<AdamW<Scalar_>, Scalar_, AdamWOptions> {
     detail::adam_update(parameter, step);
   }
 };
+
+template <class Network>
+AdamW(Network&, AdamWOptions = {}, std::vector<ParameterGroup<AdamWOptions>> = {})
+    -> AdamW<detail::ParameterNumber<Network>>;
 
 }  // namespace evenkeel

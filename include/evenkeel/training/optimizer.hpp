@@ -157,6 +157,14 @@ bool columns_together(const Map& map) {
 
 }  // namespace detail
 
+namespace detail {
+
+/// The type of a network's parameters: float where its data are halves.
+template <class Network>
+using ParameterNumber = typename std::remove_cvref_t<decltype(std::declval<Network&>().parameters()[0].value)>::Scalar;
+
+}  // namespace detail
+
 /// What all optimizers have in common: parameters in groups, the step counter, the state and the report. A final class
 /// derives from it and gives its name, the checks of its options, the names of its moments, the numbers of a step and the
 /// update.

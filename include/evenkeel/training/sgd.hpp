@@ -116,4 +116,7 @@ class SGD final : public Optimizer<SGD<Scalar_>, Scalar_, SGDOptions> {
   }
 };
 
+template <class Network>
+SGD(Network&, SGDOptions = {}, std::vector<ParameterGroup<SGDOptions>> = {}) -> SGD<detail::ParameterNumber<Network>>;
+
 }  // namespace evenkeel
