@@ -15,6 +15,7 @@
 #include "evenkeel/layers/dropout.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
+#include "evenkeel/layers/residual.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/network/sequential.hpp"
 #include "network/same_state.hpp"
@@ -295,8 +296,8 @@ TEST_CASE("A network's messages say what was expected and what came", "[chain]")
                     "Sequential::backward_parameters: expected a forward call before it, got none");
   CHECK_THROWS_AS(net.forward(matrix(2, 3), ek::Mode::eval), ek::ShapeError);
   CHECK_THROWS_WITH(net.forward(matrix(2, 3), ek::Mode::eval),
-                    "Linear::forward: expected input of shape (batch, 5), got (2, 3)");
-  CHECK_THROWS_WITH(net.infer(matrix(2, 3)), "Linear::infer: expected input of shape (batch, 5), got (2, 3)");
+                    "Linear::forward (layer 0): expected input of shape (batch, 5), got (2, 3)");
+  CHECK_THROWS_WITH(net.infer(matrix(2, 3)), "Linear::infer (layer 0): expected input of shape (batch, 5), got (2, 3)");
   CHECK_THROWS_WITH(net.forward(x, matrix(9, 4).leftCols(4), ek::Mode::train),
                     "Sequential::forward: expected output of shape (9, 5), got (9, 4)");
   CHECK_THROWS_WITH(net.infer(x, matrix(8, 5).leftCols(5), workspace),
@@ -326,10 +327,11 @@ TEST_CASE("A network that cannot take a batch stays as it was, pending backward 
   const auto one_row = values::random<double>(1, 5, 3);
   ek::Matrix<double> y = ek::Matrix<double>::Constant(1, 6, 77);
   CHECK_THROWS_AS(net.forward(one_row, ek::Mode::train), ek::ShapeError);
-  CHECK_THROWS_WITH(net.forward(one_row, y, ek::Mode::train),
-                    "BatchNorm::forward: expected more than one value per channel to take statistics of, got 1 from "
-                    "input of shape (1, 6); use a larger batch (drop an incomplete last one), running statistics "
-                    "(Mode::eval, Mode::frozen_statistics), or LayerNorm");
+  CHECK_THROWS_WITH(
+      net.forward(one_row, y, ek::Mode::train),
+      "BatchNorm::forward (layer 2): expected more than one value per channel to take statistics of, got 1 from "
+      "input of shape (1, 6); use a larger batch (drop an incomplete last one), running statistics "
+      "(Mode::eval, Mode::frozen_statistics), or LayerNorm");
   CHECK((y.array() == 77).all());
   CHECK(compare::same_buffers(net, untouched));
   CHECK(net.layer<1>().calls() == 1);
@@ -384,4 +386,18 @@ TEST_CASE("A network's training state is that of its layers, named by their plac
   CHECK(state[2].values[0] == 1);
   net.training_state()[2].values[0] = 5;
   CHECK(net.layer<0>().layer<3>().calls() == 5);
+}
+
+TEST_CASE("An error of a layer says where the layer is", "[chain]") {
+  const auto one_row = values::random<double>(1, 4, 1);
+  ek::Sequential net{ek::ReLU<double>(), ek::Residual(ek::LayerNorm<double>(4),
+                                                      ek::Sequential{ek::Tanh<double>(), ek::BatchNorm<double>(4)})};
+  CHECK_THROWS_WITH(net.forward(one_row, ek::Mode::train),
+                    Catch::Matchers::StartsWith("BatchNorm::forward (layer 1.branch.1): expected more than one value"));
+  CHECK_THROWS_WITH(net.layer<1>().forward(one_row, ek::Mode::train),
+                    Catch::Matchers::StartsWith("BatchNorm::forward (branch.1): expected more than one value"));
+  const auto deep = ek::sequential(ek::sequential(ek::sequential(ek::sequential(ek::sequential(
+      ek::sequential(ek::sequential(ek::sequential(ek::sequential(ek::sequential(ek::Linear<double>(3, 1)))))))))));
+  CHECK_THROWS_WITH(deep.infer(one_row),
+                    "Linear::infer (layer 0.0.0.0.0.0.0.0.0.0): expected input of shape (batch, 3), got (1, 4)");
 }

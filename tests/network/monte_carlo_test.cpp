@@ -137,5 +137,5 @@ TEST_CASE("monte_carlo needs two samples, and says what the network says", "[mon
   CHECK(error_of([&] { ek::monte_carlo(net, ek::Matrix<double>::Ones(6, 5), 1); }) ==
         "invalid_argument: monte_carlo: expected samples >= 2, got 1");
   CHECK(error_of([&] { ek::monte_carlo(net, ek::Matrix<double>::Ones(6, 4), 5); }) ==
-        "ShapeError: Linear::forward: expected input of shape (batch, 5), got (6, 4)");
+        "ShapeError: Linear::forward (layer 0): expected input of shape (batch, 5), got (6, 4)");
 }

@@ -262,7 +262,7 @@ TEST_CASE("fit checks its options and its data before the first step", "[fit]") 
   CHECK_THROWS_WITH(with(x, {0, 1}), "fit: expected one target for each of 50 rows, got 2");
   CHECK_THROWS_WITH(with(ek::Matrix<double>(0, 3), {}), "Batches: expected count >= 1, got 0");
   CHECK_THROWS_WITH(with(ek::Matrix<double>::Ones(2, 4), {0, 1}),
-                    "Linear::forward: expected input of shape (batch, 3), got (2, 4)");
+                    "Linear::forward (layer 0): expected input of shape (batch, 3), got (2, 4)");
   CHECK_THROWS_WITH(with(ek::Matrix<double>::Ones(2, 3), {0, 2}),
                     Catch::Matchers::ContainsSubstring("SoftmaxCrossEntropy: expected labels in [0, 2), got 2 in row"));
   CHECK(optimizer.steps() == 0);

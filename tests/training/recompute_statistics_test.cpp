@@ -133,7 +133,7 @@ TEST_CASE("What throws while statistics are recomputed leaves them as they were"
     net.commit_statistics();
     CHECK(compare::same_buffers(net, before));
   };
-  check("ShapeError: Linear::forward: expected input of shape (batch, 3), got (4, 2)", [&] {
+  check("ShapeError: Linear::forward (layer 0): expected input of shape (batch, 3), got (4, 2)", [&] {
     ek::recompute_statistics(net, Batches{x, x, x.topLeftCorner(4, 2)});
   });
   check("invalid_argument: recompute_statistics: expected batches >= 1, got 0",
@@ -224,8 +224,8 @@ TEST_CASE("A last row that would be alone joins the batch before it", "[recomput
   CHECK(net.layer<1>().batches_tracked() == 2);
   ek::recompute_statistics(net, data(10, 3), 4);
   CHECK(net.layer<1>().batches_tracked() == 3);
-  CHECK(error_of([&] { ek::recompute_statistics(net, data(9, 3), 1); }).substr(0, 94) ==
-        "ShapeError: BatchNorm::forward: expected more than one value per channel to take statistics of");
+  CHECK(error_of([&] { ek::recompute_statistics(net, data(9, 3), 1); }).substr(0, 104) ==
+        "ShapeError: BatchNorm::forward (layer 1): expected more than one value per channel to take statistics of");
 }
 
 TEST_CASE("Recomputing discards what was prepared, and leaves nothing to commit", "[recompute_statistics]") {

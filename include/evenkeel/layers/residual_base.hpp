@@ -88,9 +88,9 @@ class ResidualBase : public Composite<Derived, LayerBase<Derived, typename NormL
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
     const Index features = input_features();
     if (features >= 0) detail::check_columns(Derived::name, function, features, rows, columns);
-    each_part(self(), [&](const auto& part, const std::string&) {
+    each_part(self(), [&](const auto& part, const std::string& path) {
       if constexpr (requires { part.check_input(rows, columns, mode, function); })
-        part.check_input(rows, columns, mode, function);
+        part.check_input(rows, columns, mode, detail::CallInPart(function, part_is, path).c_str());
     });
     check_widths(columns);
   }

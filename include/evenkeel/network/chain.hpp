@@ -32,9 +32,9 @@ class Chain : public Composite<Derived, SparseLayerBase<Derived, Scalar_>> {
   }
 
   void check_input(Index rows, Index columns, Mode mode, const char* function) const {
-    each(self(), [&](const auto& layer, Index) {
+    each(self(), [&](const auto& layer, Index i) {
       if constexpr (requires { layer.check_input(rows, columns, mode, function); })
-        layer.check_input(rows, columns, mode, function);
+        layer.check_input(rows, columns, mode, detail::CallInPart(function, part_is, path_of(i)).c_str());
       columns = layer.output_features(columns);
     });
   }

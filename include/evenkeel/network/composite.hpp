@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <cstddef>  // size_t
 #include <cstdint>  // uint32_t, uint64_t
 #include <numeric>  // lcm
 #include <string>
@@ -19,6 +21,26 @@ namespace detail {
 inline std::string joined_path(std::string_view path, std::string_view name) {
   return std::string(path) + (path.empty() || name.empty() ? "" : ".") + std::string(name);
 }
+
+/// What a part of a network calls its call in messages: "forward (layer 2)", in a part of a part "forward (layer 2.norm)".
+/// Without memory from the heap, since it is made in every call.
+class CallInPart {
+ public:
+  CallInPart(std::string_view call, std::string_view part_is, std::string_view path) {
+    const bool in_another = call.ends_with(')');
+    if (in_another) call.remove_suffix(1);
+    for (const std::string_view piece : {call, in_another ? std::string_view(".") : std::string_view(" ("),
+                                         in_another ? std::string_view() : part_is, path})
+      for (const char c : piece)
+        if (size_ + 2 < text_.size()) text_[size_++] = c;
+    text_[size_++] = ')';
+  }
+  const char* c_str() const { return text_.data(); }
+
+ private:
+  std::array<char, 128> text_{};
+  std::size_t size_ = 0;
+};
 
 }  // namespace detail
 
