@@ -256,3 +256,15 @@ TEST_CASE("Statistics that are averages are pooled to averages, weighted by thei
   CHECK(layer.batches_tracked() == 3);
   CHECK(layer.non_finite_statistics() == 1);
 }
+
+TEST_CASE("A plain average is over one batch at least, whatever was written into the counter", "[running_statistics]") {
+  for (const std::int64_t written : {std::int64_t{0}, std::int64_t{1}, std::int64_t{-5}}) {
+    ek::BatchNorm<double> layer(1, {.momentum = std::nullopt});
+    for (int i = 0; i < 2; ++i) layer.forward(Matrix{{not_a_number}, {1}}, Mode::train);
+    *layer.buffers()[2].count = written;
+    layer.forward(Matrix{{2}, {4}}, Mode::train);
+    INFO(written);
+    CHECK(layer.running_mean()[0] == 3);
+    CHECK(layer.running_variance()[0] == 2);
+  }
+}

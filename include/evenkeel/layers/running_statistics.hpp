@@ -1,8 +1,9 @@
 #pragma once
 
-#include <cstddef>  // size_t
-#include <cstdint>  // int64_t, uint64_t
-#include <limits>   // the most a counter can be
+#include <algorithm>  // max
+#include <cstddef>    // size_t
+#include <cstdint>    // int64_t, uint64_t
+#include <limits>     // the most a counter can be
 #include <optional>
 #include <vector>
 
@@ -215,9 +216,7 @@ class RunningStatisticsBase {
     for (Index c = 0; c < channels_; ++c) {
       const BatchStatistics batch = of(c);
       if (!enters(batch, c, state)) continue;
-      const auto left_out = keeps_last_good() ? static_cast<std::int64_t>(state.non_finite[c]) : 0;
-      const auto taken = static_cast<double>(state.batches - left_out);
-      const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken);
+      const auto m = static_cast<Sum>(tracking_.momentum ? *tracking_.momentum : 1 / taken(c, state));
       const auto move = [m](Scalar_& running, Sum of_batch) {
         running = static_cast<Scalar_>((1 - m) * static_cast<Sum>(running) + m * of_batch);
       };
@@ -256,6 +255,12 @@ class RunningStatisticsBase {
   BatchStatistics statistics_of(const Moments& moments) const {
     const Sum divisor = tracking_.pooling == Pooling::values ? moments.count - 1 : moments.count;
     return {moments.count, moments.mean, moments.squares / divisor};
+  }
+
+  /// How many batches a channel's plain average is of: at least the one that enters, whatever was written into the counters.
+  double taken(Index c, const State& state) const {
+    const double left_out = keeps_last_good() ? static_cast<double>(state.non_finite[c]) : 0;
+    return (std::max)(1.0, static_cast<double>(state.batches) - left_out);
   }
 
   bool keeps_last_good() const { return tracking_.non_finite == NonFinite::keep_last_good; }
