@@ -279,6 +279,39 @@ TEST_CASE("Statistics that were prepared before a load do not undo it", "[safete
   CHECK(net.layer<1>().running_mean() == Eigen::RowVector2f(11, 12));
 }
 
+TEST_CASE("What a layer left out before a load does not count in the average after it", "[safetensors]") {
+  const bytes::Folder folder;
+  const ek::Matrix<double> x = values::random<double>(5, 3, 1);
+  ek::Matrix<double> spoilt = x;
+  spoilt(2, 1) = std::numeric_limits<double>::quiet_NaN();
+  const auto make = [] {
+    return ek::Sequential{ek::ReLU<double>(), ek::BatchNorm<double>(3, {.momentum = std::nullopt})};
+  };
+  auto saved = make(), loaded = make();
+  for (const double factor : {1.0, 2.0}) saved.forward(factor * x, ek::Mode::train);
+  for (const std::string prefix : {"", "model."}) {
+    ek::save_safetensors(folder / "net", saved, {.prefix = prefix});
+    for (int i = 0; i < 5; ++i) loaded.forward(spoilt, ek::Mode::train);
+    ek::load_safetensors(folder / "net", loaded, {.prefix = prefix});
+    CHECK(loaded.layer<1>().non_finite_statistics() == 0);
+    auto other = saved;
+    other.forward(3 * x, ek::Mode::train);
+    loaded.forward(3 * x, ek::Mode::train);
+    CHECK(compare::same_buffers(loaded, other));
+  }
+}
+
+TEST_CASE("A load that does not read the counter of batches leaves what was left out of it", "[safetensors]") {
+  ek::BatchNorm<float> layer(1, {.momentum = std::nullopt, .affine = false});
+  layer.forward(ek::Matrix<float>{{1}, {std::numeric_limits<float>::quiet_NaN()}}, ek::Mode::train);
+  const std::vector<Made> made{f32("running_mean", {1}, {4}), f32("running_var", {1}, {2})};
+  CHECK_FALSE(refused(made, layer).empty());
+  CHECK(layer.non_finite_statistics() == 1);
+  ek::load_safetensors(file_of(made), layer, {.strict = false});
+  CHECK(layer.batches_tracked() == 1);
+  CHECK(layer.non_finite_statistics() == 1);
+}
+
 TEST_CASE("NaN and infinity are read as parameters", "[safetensors]") {
   ek::LayerNorm<float> norm(2, {.weight = false});
   constexpr float infinity = std::numeric_limits<float>::infinity();

@@ -81,10 +81,14 @@ void save_safetensors(const std::filesystem::path& path, const Network& network,
 /// missing or unexpected; with `strict` that is an error. Throws FormatError, which names file and tensor, with nothing read
 /// into the network, unless the file is in order, every tensor has the shape of its place, finite numbers stay finite, and
 /// running statistics are finite with variances >= 0 (also where the layer accepts others in training).
+///
+/// num_batches_tracked is of all training batches, those among them that a channel left out as not finite. Which these
+/// were is not in such a file, as it is in a checkpoint: an average without momentum goes on as if all had been taken.
 template <class Network>
 LoadedKeys load_safetensors(const SafetensorsFile& file, Network& network, const LoadOptions& options = {}) {
   detail::Slots<detail::NumberOf<Network>> slots;
   detail::add_network(slots, network, options.prefix);
+  detail::forget_left_out(slots, network, options.prefix);
   LoadedKeys keys =
       detail::load_into(slots, file.tensors(), file.source(), options.prefix, options.strict, "load_safetensors");
   detail::discard_prepared(network);

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <algorithm>  // copy, min
+#include <algorithm>  // copy, fill, min
 #include <cstddef>    // byte, size_t
 #include <cstdint>    // int64_t, uint64_t
 #include <map>
@@ -40,9 +40,10 @@ struct Slot {
   View<Scalar> numbers{};
   std::span<Whole> whole{};
   TensorType whole_type = TensorType::u64;
-  std::uint64_t most = 0;  // that a whole number may be
-  bool statistic = false;  // must be finite
-  bool variance = false;   // and not negative
+  std::uint64_t most = 0;     // that a whole number may be
+  bool statistic = false;     // must be finite
+  bool variance = false;      // and not negative
+  std::span<Whole> zeroed{};  // whole numbers elsewhere that mean nothing any more once this one is read
 
   bool is_whole() const { return whole.data() != nullptr; }
 };
@@ -104,6 +105,20 @@ void add_training_state(Slots<Scalar>& slots, Network& network, const std::strin
     for (const auto& state : network.training_state())
       slots.push_back(
           {.key = prefix + state.name, .shape = {state.values.size()}, .whole = state.values, .most = state.most});
+}
+
+/// A file of a network alone tells how many batches there were and not which of them a channel left out: where the one is
+/// read, the other starts anew.
+template <typename Scalar, class Network>
+void forget_left_out(Slots<Scalar>& slots, Network& network, const std::string& prefix) {
+  constexpr std::string_view counts = "non_finite";  // beside "num_batches_tracked"
+  if constexpr (requires { network.training_state(); })
+    for (const auto& state : network.training_state()) {
+      if (!state.name.ends_with(counts)) continue;
+      const std::string path = state.name.substr(0, state.name.size() - counts.size());
+      for (Slot<Scalar>& slot : slots)
+        if (slot.key == prefix + path + "num_batches_tracked") slot.zeroed = state.values;
+    }
 }
 
 /// Forgets running statistics that were prepared before a load: committed after it they would undo it.
@@ -228,6 +243,7 @@ LoadedKeys load_into(const Slots<Scalar>& slots, std::span<const Tensor> tensors
     if (found[i] == nullptr) continue;
     if (!slots[i].is_whole()) as_map(slots[i].numbers) = contents[i].numbers;
     std::copy(contents[i].whole.begin(), contents[i].whole.end(), slots[i].whole.begin());
+    std::fill(slots[i].zeroed.begin(), slots[i].zeroed.end(), std::uint64_t{0});
   }
   return keys;
 }
