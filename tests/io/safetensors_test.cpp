@@ -349,6 +349,27 @@ TEMPLATE_TEST_CASE("What is saved is loaded again, to the bit", "[safetensors]",
   }
 }
 
+TEMPLATE_TEST_CASE("Networks and layers of halves are saved as the floats that their parameters are", "[safetensors]",
+                   Eigen::half, Eigen::bfloat16) {
+  const bytes::Folder folder;
+  const auto make = [](std::uint64_t seed) {
+    return ek::Sequential{ek::Linear<TestType>(5, 7, {.seed = seed}), ek::BatchNorm<TestType>(7), ek::ReLU<TestType>()};
+  };
+  auto net = make(1), other = make(2);
+  net.forward(values::random<float>(6, 5, 1).template cast<TestType>(), ek::Mode::train);
+  ek::save_safetensors(folder / "net", net);
+  CHECK(ek::SafetensorsFile(folder / "net").at("0.weight").type == ek::TensorType::f32);
+  ek::load_safetensors(folder / "net", other);
+  CHECK(compare::same_values(other, net));
+  CHECK(compare::same_buffers(other, net));
+
+  ek::LayerNorm<TestType> norm(3), same(3);
+  norm.parameters()[0].value << 0.1F, 0.2F, 0.3F;
+  ek::save_safetensors(folder / "norm", norm, {.type = ek::TensorType::f64});
+  ek::load_safetensors(folder / "norm", same);
+  CHECK(compare::same_values(same, norm));
+}
+
 TEST_CASE("A file has PyTorch's names and shapes", "[safetensors]") {
   const bytes::Folder folder;
   const auto net = three_layers();
