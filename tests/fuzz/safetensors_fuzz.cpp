@@ -82,6 +82,18 @@ void check_rewritten(const ek::SafetensorsFile& file) {
   }
 }
 
+/// Every tensor can be asked for as a matrix.
+void check_matrices(const ek::SafetensorsFile& file) {
+  for (const ek::Tensor& tensor : file.tensors()) {
+    require(&file.at(tensor.name) == &tensor);
+    refused([&] {
+      const ek::Matrix<float> matrix = file.matrix<float>(tensor.name);
+      require(matrix.size() * static_cast<ek::Index>(ek::detail::bytes_of(tensor.type)) ==
+              static_cast<ek::Index>(tensor.bytes.size()));
+    });
+  }
+}
+
 /// A checkpoint of what is to be read: where mutations start.
 const Bytes& checkpoint() {
   static const Bytes bytes = [] {
@@ -107,6 +119,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   refused([&] {
     const ek::SafetensorsFile file(bytes);
     check_rewritten(file);
+    check_matrices(file);
     static const Run before;
     Run run;
     if (refused([&] { ek::load_checkpoint(file, run.net, run.optimizer, run.batches); })) require(same(run, before));

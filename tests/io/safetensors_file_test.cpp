@@ -250,6 +250,19 @@ TEST_CASE("Numbers are asked for by name, shape and type", "[safetensors_file]")
   CHECK(error("m") == "FormatError: f: tensor \"m\": expected numbers that a float can hold, got 1e+300");
 }
 
+TEST_CASE("A tensor without numbers whose other size no matrix can have is an error when it is asked for",
+          "[safetensors_file]") {
+  const auto error_for = [](const std::string& shape) {
+    const auto file = bytes::parse(R"({"t":{"dtype":"F32","shape":)" + shape + R"(,"data_offsets":[0,0]}})");
+    return error_of([&] { file.matrix<float>("t"); });
+  };
+  const std::string begin = "FormatError: f: tensor \"t\": expected sizes of at most 9223372036854775807, got shape ";
+  CHECK(error_for("[0,18446744073709551615]") == begin + "(0, 18446744073709551615)");
+  CHECK(error_for("[0,9223372036854775808]") == begin + "(0, 9223372036854775808)");
+  CHECK(error_for("[0,9223372036854775807]").empty());
+  CHECK(error_for("[0]").empty());
+}
+
 TEST_CASE("A copy of a file outlives it", "[safetensors_file]") {
   auto file = std::make_unique<ek::SafetensorsFile>(parse(a_with("[4]", "[0,16]"), four));
   const ek::SafetensorsFile copy = *file;

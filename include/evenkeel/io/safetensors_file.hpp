@@ -1,9 +1,10 @@
 #pragma once
 
-#include <algorithm>  // sort, adjacent_find
+#include <algorithm>  // any_of, find_if, sort
 #include <cstddef>    // byte, size_t
 #include <cstdint>    // uint64_t
 #include <filesystem>
+#include <limits>
 #include <memory>  // shared_ptr
 #include <span>
 #include <string>
@@ -49,8 +50,8 @@ class SafetensorsFile {
   }
 
   /// The numbers of a tensor of at most two dimensions: a vector as one row, a single number as a matrix of one. Throws
-  /// FormatError if there is none of this name, for more dimensions, for types other than F64, F32, F16 and BF16, and for
-  /// finite numbers that Scalar cannot hold.
+  /// FormatError if there is none of this name, for more dimensions, for sizes that Index cannot hold, for types other than
+  /// F64, F32, F16 and BF16, and for finite numbers that Scalar cannot hold.
   template <Real Scalar>
   Matrix<Scalar> matrix(std::string_view name) const {
     const Tensor& tensor = at(name);
@@ -58,6 +59,9 @@ class SafetensorsFile {
     const TensorShape& shape = tensor.shape;
     if (shape.size() > 2)
       EVENKEEL_THROW(FormatError, place, "expected at most two dimensions, got shape ", detail::shape(shape));
+    constexpr auto most = static_cast<std::uint64_t>((std::numeric_limits<Index>::max)());
+    if (std::any_of(shape.begin(), shape.end(), [](std::uint64_t size) { return size > most; }))
+      EVENKEEL_THROW(FormatError, place, "expected sizes of at most ", most, ", got shape ", detail::shape(shape));
     const auto rows = static_cast<Index>(shape.size() == 2 ? shape[0] : 1);
     const auto columns = static_cast<Index>(shape.empty() ? 1 : shape.back());
     return detail::floating_numbers<Scalar>(tensor, rows, columns, place);
