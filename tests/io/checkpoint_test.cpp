@@ -185,6 +185,25 @@ TEMPLATE_TEST_CASE("A run of halves goes on from a checkpoint with the same bits
   CHECK(same_state(other_optimizer, optimizer));
 }
 
+TEST_CASE("A layer that accepts statistics that are not finite goes on from a checkpoint that has them",
+          "[checkpoint]") {
+  const bytes::Folder folder;
+  for (const float spoiler : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    ek::Sequential net{ek::BatchNorm<float>(5, {.non_finite = ek::NonFinite::accept}), ek::ReLU<float>()};
+    auto other = net;
+    ek::Matrix<float> x = examples;
+    x(0, 0) = spoiler;
+    net.forward(x, ek::Mode::train);
+    ek::save_checkpoint(folder / "net", net);
+    ek::load_checkpoint(folder / "net", other);
+    CHECK(compare::same_buffers(other, net));
+    CHECK(other.layer<0>().non_finite_statistics() == 1);
+    ek::Sequential keeps{ek::BatchNorm<float>(5), ek::ReLU<float>()};
+    CHECK(error_of([&] { ek::load_checkpoint(folder / "net", keeps); }).find(": expected finite ") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("A checkpoint that does not fit changes nothing anywhere", "[checkpoint]") {
   const bytes::Folder folder;
   Run<ek::AdamW<float>> run;

@@ -9,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "catch.hpp"
@@ -277,6 +278,50 @@ TEST_CASE("Statistics that were prepared before a load do not undo it", "[safete
   ek::load_safetensors(file_of(three_layers_file()), net);
   net.layer<1>().commit_statistics();
   CHECK(net.layer<1>().running_mean() == Eigen::RowVector2f(11, 12));
+}
+
+TEST_CASE("Statistics that are not finite are read where the layer accepts them", "[safetensors]") {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  constexpr float not_a_number = std::numeric_limits<float>::quiet_NaN();
+  const ek::BatchNormOptions options{.affine = false, .non_finite = ek::NonFinite::accept};
+  ek::BatchNorm<float> layer(2, options), other(2, options);
+  const auto made = [](float mean, float variance) {
+    return std::vector<Made>{f32("running_mean", {2}, {mean, 1}), f32("running_var", {2}, {variance, 1}),
+                             count("num_batches_tracked", 3)};
+  };
+  for (const float variance : {0.0F, not_a_number, infinity}) {
+    ek::load_safetensors(file_of(made(not_a_number, variance)), layer);
+    CHECK(compare::same_bits(layer.running_variance(), Eigen::RowVector2f(variance, 1)));
+    const bytes::Folder folder;
+    ek::save_safetensors(folder / "f", layer);
+    ek::load_safetensors(folder / "f", other);
+    CHECK(compare::same_buffers(other, layer));
+  }
+  for (const auto& [variance, text] : {std::pair(-1.0F, "-1"), std::pair(-infinity, "-inf")})
+    CHECK(refused(made(0, variance), layer) ==
+          std::string("FormatError: f: tensor \"running_var\": expected variances >= 0 or NaN, got ") + text);
+}
+
+TEST_CASE("What a load would refuse is not written", "[safetensors]") {
+  const bytes::Folder folder;
+  ek::BatchNorm<float> layer(2, {.affine = false});
+  const auto refused_with = [&](std::size_t buffer, auto number) {
+    ek::BatchNorm<float> wrong = layer;
+    if (buffer == 2)
+      *wrong.buffers()[2].count = static_cast<std::int64_t>(number);
+    else
+      wrong.buffers()[buffer].value(0, 1) = static_cast<float>(number);
+    return error_of([&] { ek::save_safetensors(folder / "f", wrong); });
+  };
+  const std::string begin = "invalid_argument: save_safetensors: expected ";
+  CHECK(refused_with(0, std::numeric_limits<float>::quiet_NaN()) ==
+        begin + "finite statistics in \"running_mean\", got nan");
+  CHECK(refused_with(1, std::numeric_limits<float>::infinity()) ==
+        begin + "finite variances >= 0 in \"running_var\", got inf");
+  CHECK(refused_with(1, -1) == begin + "finite variances >= 0 in \"running_var\", got -1");
+  CHECK(refused_with(2, -1) ==
+        begin + "whole numbers from 0 to 9223372036854775807 in \"num_batches_tracked\", got -1");
+  CHECK(folder.files() == 0);
 }
 
 TEST_CASE("What a layer left out before a load does not count in the average after it", "[safetensors]") {

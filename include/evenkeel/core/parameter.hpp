@@ -86,6 +86,7 @@ struct BufferView {
   std::string name;
   StridedMap<Scalar> value;
   Count* count;
+  bool takes_non_finite = false;  ///< Whether NaN and infinity may stand in it, so that a file may hold them.
 };
 
 /// Whole numbers, beside parameters and buffers, that a layer's next training forward depends on: where its random numbers

@@ -68,7 +68,7 @@ void save_slots(const std::filesystem::path& path, const Slots<const Scalar>& sl
 
 /// Writes the parameters and buffers of a network or layer. An older file of that name is replaced once the new one is
 /// complete. Throws FormatError if it cannot be written; std::invalid_argument where two names are the same, the type is none
-/// of the four, or a finite number is too large for it. Rounds to nearest, ties to even.
+/// of the four, a finite number is too large for it, or running statistics are none that could be read again. Rounds to nearest, ties to even.
 template <class Network>
 void save_safetensors(const std::filesystem::path& path, const Network& network, const SaveOptions& options = {}) {
   using Scalar = detail::NumberOf<Network>;
@@ -80,7 +80,7 @@ void save_safetensors(const std::filesystem::path& path, const Network& network,
 /// Reads parameters and buffers of a network or layer: floating-point numbers of any type, converted. Tells which names were
 /// missing or unexpected; with `strict` that is an error. Throws FormatError, which names file and tensor, with nothing read
 /// into the network, unless the file is in order, every tensor has the shape of its place, finite numbers stay finite, and
-/// running statistics are finite with variances >= 0 (also where the layer accepts others in training).
+/// running statistics are finite, unless the layer accepts others (NonFinite::accept), with no variance < 0.
 ///
 /// num_batches_tracked is of all training batches, those among them that a channel left out as not finite. Which these
 /// were is not in such a file, as it is in a checkpoint: an average without momentum goes on as if all had been taken.

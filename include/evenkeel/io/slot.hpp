@@ -41,7 +41,7 @@ struct Slot {
   std::span<Whole> whole{};
   TensorType whole_type = TensorType::u64;
   std::uint64_t most = 0;     // that a whole number may be
-  bool statistic = false;     // must be finite
+  bool finite = false;        // what all numbers must be
   bool variance = false;      // and not negative
   std::span<Whole> zeroed{};  // whole numbers elsewhere that mean nothing any more once this one is read
 
@@ -50,6 +50,23 @@ struct Slot {
 
 template <typename Scalar>
 using Slots = std::vector<Slot<Scalar>>;
+
+/// What a slot holds instead of a number such as this one; empty if it may hold it.
+template <typename Scalar>
+std::string held_instead(const Slot<Scalar>& slot, std::remove_const_t<Scalar> number) {
+  if (slot.finite && !is_finite(number)) return slot.variance ? "finite variances >= 0" : "finite statistics";
+  if (slot.variance && number < 0) return slot.finite ? "finite variances >= 0" : "variances >= 0 or NaN";
+  return {};
+}
+template <typename Scalar>
+std::string whole_held_instead(const Slot<Scalar>& slot, std::uint64_t number) {
+  return number > slot.most ? text("whole numbers from 0 to ", slot.most) : std::string();
+}
+/// A whole number, for a message.
+template <typename Scalar>
+std::string whole_text(const Slot<Scalar>& slot, std::uint64_t number) {
+  return slot.whole_type == TensorType::i64 ? text(static_cast<std::int64_t>(number)) : text(number);
+}
 
 /// PyTorch's shape of what is shown as a matrix: biases, and the scales, shifts and statistics of norms, are vectors.
 inline TensorShape shape_of(Index rows, Index columns, bool vector) {
@@ -93,7 +110,7 @@ void add_network(Slots<Scalar>& slots, Network& network, const std::string& pref
         slots.push_back({.key = prefix + buffer.name,
                          .shape = shape_of(value.rows(), value.cols(), true),
                          .numbers = view_of<Scalar>(const_cast<Scalar*>(value.data()), value),
-                         .statistic = true,
+                         .finite = !buffer.takes_non_finite,
                          .variance = buffer.name.ends_with("running_var")});
     }
 }
@@ -137,12 +154,21 @@ void check_distinct(const Slots<Scalar>& slots, const char* place) {
 }
 
 /// What a slot holds, as a tensor of a file in the memory of `bytes`; floating-point numbers in the type that is given.
+/// Throws std::invalid_argument for numbers that could not be read again.
 template <typename Scalar>
 Tensor tensor_from(const Slot<Scalar>& slot, TensorType floating, std::vector<std::byte>& bytes, const char* place) {
-  for (const std::uint64_t number : slot.whole) append_number(bytes, number);
+  const auto check = [&](const std::string& expected, const auto& got) {
+    if (!expected.empty())
+      EVENKEEL_THROW(std::invalid_argument, place, ": expected ", expected, " in ", in_quotes(slot.key), ", got ", got);
+  };
+  for (const std::uint64_t number : slot.whole) {
+    check(whole_held_instead(slot, number), whole_text(slot, number));
+    append_number(bytes, number);
+  }
   for (Index i = 0; i < slot.numbers.rows; ++i)
     for (Index j = 0; j < slot.numbers.columns; ++j) {
       const Scalar number = slot.numbers(i, j);
+      check(held_instead(slot, number), number);
       if (!append_floating(bytes, floating, number))
         EVENKEEL_THROW(std::invalid_argument, place, ": expected numbers that ", to_string(floating), " can hold in ",
                        in_quotes(slot.key), ", got ", number);
@@ -186,19 +212,16 @@ NewContent<Scalar> content_for(const Slot<Scalar>& slot, const Tensor& tensor, c
                      to_string(tensor.type));
     for (std::size_t i = 0; i < slot.whole.size(); ++i) {
       content.whole.push_back(number_at<std::uint64_t>(tensor.bytes, i));
-      if (content.whole.back() > slot.most)
-        EVENKEEL_THROW(FormatError, place, "expected whole numbers from 0 to ", slot.most, ", got ",
-                       slot.whole_type == TensorType::i64 ? text(static_cast<std::int64_t>(content.whole.back()))
-                                                          : text(content.whole.back()));
+      const std::string expected = whole_held_instead(slot, content.whole.back());
+      if (!expected.empty())
+        EVENKEEL_THROW(FormatError, place, "expected ", expected, ", got ", whole_text(slot, content.whole.back()));
     }
     return content;
   }
   content.numbers = floating_numbers<Scalar>(tensor, slot.numbers.rows, slot.numbers.columns, place);
-  if (!slot.statistic) return content;
   for (const Scalar number : content.numbers.template reshaped<Eigen::RowMajor>())
-    if (!is_finite(number) || (slot.variance && !(number >= 0)))
-      EVENKEEL_THROW(FormatError, place, "expected finite ", slot.variance ? "variances >= 0" : "statistics", ", got ",
-                     number);
+    if (const std::string expected = held_instead(slot, number); !expected.empty())
+      EVENKEEL_THROW(FormatError, place, "expected ", expected, ", got ", number);
   return content;
 }
 

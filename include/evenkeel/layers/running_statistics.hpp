@@ -282,9 +282,11 @@ class RunningStatisticsBase {
   static Buffers<S> buffer_views(Self& self) {
     if (!self.tracking_.on) return {};
     const auto map = [&](auto& vector) { return as_map(View<S>{vector.data(), 1, self.channels_, self.channels_, 1}); };
-    return {{"running_mean", map(self.now_.mean)},
-            {"running_var", map(self.now_.variance)},
-            {"num_batches_tracked", as_map(View<S>{}), &self.now_.batches}};
+    Buffers<S> views{{"running_mean", map(self.now_.mean)},
+                     {"running_var", map(self.now_.variance)},
+                     {"num_batches_tracked", as_map(View<S>{}), &self.now_.batches}};
+    for (auto& view : views) view.takes_non_finite = self.tracking_.non_finite == NonFinite::accept;
+    return views;
   }
 
   template <class Views, class Self>
