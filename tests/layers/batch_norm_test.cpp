@@ -51,6 +51,9 @@ TEST_CASE("A wrong option of BatchNorm is an error that names it", "[batch_norm]
   };
   CHECK(error_for(0, 1, {}) == "invalid_argument: BatchNorm: expected features >= 1, got 0");
   CHECK(error_for(3, 0, {}) == "invalid_argument: BatchNorm: expected positions >= 1, got 0");
+  CHECK(error_for(4, Index{1} << 62, {}) ==
+        "invalid_argument: BatchNorm: expected channels x positions of at most 9223372036854775807, got 4 x "
+        "4611686018427387904");
   CHECK(error_for(3, 1, {.momentum = 1.5}) == "invalid_argument: BatchNorm: expected momentum in [0, 1], got 1.5");
   CHECK(error_for(3, 1, {.momentum = -0.1}) == "invalid_argument: BatchNorm: expected momentum in [0, 1], got -0.1");
   CHECK(error_for(3, 1, {.momentum = not_a_number}) ==

@@ -30,6 +30,9 @@ TEST_CASE("GRP-1, GRP-2: groups are at least one and divide the channels", "[gro
         "invalid_argument: GroupNorm: expected positions >= 1, got 0");
   CHECK(error_of([] { ek::GroupNorm<float> layer(2, 4, 1, {.epsilon = 0}); }) ==
         "invalid_argument: GroupNorm: expected a finite epsilon > 0, got 0");
+  CHECK(error_of([] { ek::GroupNorm<float> layer(1, 4, Index{1} << 62); }) ==
+        "invalid_argument: GroupNorm: expected channels x positions of at most 9223372036854775807, got 4 x "
+        "4611686018427387904");
 }
 
 TEST_CASE("EPS-3, EPS-4: GroupNorm and InstanceNorm reject an epsilon that is not positive and finite",

@@ -134,4 +134,7 @@ TEST_CASE("InstanceNorm tells its sizes, and has PyTorch's defaults: nothing to 
         "invalid_argument: InstanceNorm: expected positions >= 1, got 0");
   CHECK(error_of([] { ek::InstanceNorm<float> none(4, 5, {.epsilon = -1}); }) ==
         "invalid_argument: InstanceNorm: expected a finite epsilon > 0, got -1");
+  CHECK(error_of([] { ek::InstanceNorm<float> none(4, Index{1} << 62); }) ==
+        "invalid_argument: InstanceNorm: expected channels x positions of at most 9223372036854775807, got 4 x "
+        "4611686018427387904");
 }

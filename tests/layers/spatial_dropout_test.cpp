@@ -130,6 +130,9 @@ TEST_CASE("SpatialDropout names what it cannot be made of", "[spatial_dropout]")
         "invalid_argument: SpatialDropout: expected p in [0, 1], got nan");
   CHECK(error_for(0.5, 0, 3) == "invalid_argument: SpatialDropout: expected channels >= 1, got 0");
   CHECK(error_for(0.5, 2, 0) == "invalid_argument: SpatialDropout: expected positions >= 1, got 0");
+  CHECK(error_for(0.5, 4, ek::Index{1} << 62) ==
+        "invalid_argument: SpatialDropout: expected channels x positions of at most 9223372036854775807, got 4 x "
+        "4611686018427387904");
 }
 
 TEST_CASE("Copy, cast, reseed and replay of SpatialDropout go on with the masks that they should",

@@ -3,6 +3,7 @@
 #include <bit>      // bit_cast
 #include <cmath>    // isfinite, for long double
 #include <cstdint>  // uint64_t
+#include <limits>   // the most an Index can be
 
 #include "evenkeel/core/error.hpp"  // EVENKEEL_THROW
 #include "evenkeel/core/types.hpp"  // Index
@@ -22,6 +23,16 @@ inline bool is_finite(long double value) { return std::isfinite(value); }
 inline Index at_least(Index least, Index value, const char* place, const char* what) {
   if (value < least) EVENKEEL_THROW(std::invalid_argument, place, ": expected ", what, " >= ", least, ", got ", value);
   return value;
+}
+
+/// The positions >= 1 of each of so many channels, itself >= 1, where Index can count them all.
+inline Index positions_of(Index channels, Index positions, const char* place) {
+  constexpr Index most = (std::numeric_limits<Index>::max)();
+  at_least(1, positions, place, "positions");
+  if (positions > most / channels)
+    EVENKEEL_THROW(std::invalid_argument, place, ": expected channels x positions of at most ", most, ", got ",
+                   channels, " x ", positions);
+  return positions;
 }
 
 /// Finite and greater than zero.

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "evenkeel/core/buffer.hpp"                // Buffer
-#include "evenkeel/core/check.hpp"                 // positive, size_of
+#include "evenkeel/core/check.hpp"                 // positive, positions_of, size_of
 #include "evenkeel/core/parameter.hpp"             // Parameter
 #include "evenkeel/kernels/channel_moments.hpp"    // of many positions
 #include "evenkeel/kernels/column_moments.hpp"     // of one
@@ -47,14 +47,15 @@ class BatchNorm final : public LayerBase<BatchNorm<Scalar_, Channels>, Scalar_>,
   using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "BatchNorm";
 
-  /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
+  /// Throws std::invalid_argument if a size is < 1, their product is beyond Index, epsilon is not a positive finite
+  /// number, or momentum not in [0, 1].
   explicit BatchNorm(Index features, BatchNormOptions options = {}) : BatchNorm(features, Index{1}, options) {}
   template <std::integral Positions>  // not Index: {} is options, not positions
   BatchNorm(Index channels, Positions positions, BatchNormOptions options = {})
       : Running(name, detail::size_of<Channels>(channels, name),
                 {options.track_running_statistics, options.momentum, options.non_finite}),
         channels_{channels},
-        positions_{detail::at_least(1, static_cast<Index>(positions), name, "positions")},
+        positions_{detail::positions_of(channels, static_cast<Index>(positions), name)},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels_, Number(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels_, Number(0), options.affine} {

@@ -3,7 +3,7 @@
 #include <concepts>  // integral
 
 #include "evenkeel/core/buffer.hpp"         // Buffer
-#include "evenkeel/core/check.hpp"          // positive, at_least
+#include "evenkeel/core/check.hpp"          // positive, at_least, positions_of
 #include "evenkeel/core/parameter.hpp"      // Parameter
 #include "evenkeel/kernels/group_norm.hpp"  // the arithmetic
 #include "evenkeel/layers/layer_base.hpp"   // LayerBase
@@ -49,13 +49,14 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
   using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "GroupNorm";
 
-  /// Throws std::invalid_argument if a size is < 1, groups do not divide channels, or epsilon is not a positive finite number.
+  /// Throws std::invalid_argument if a size is < 1, channels x positions is beyond Index, groups do not divide
+  /// channels, or epsilon is not a positive finite number.
   GroupNorm(Index groups, Index channels, GroupNormOptions options = {})
       : GroupNorm(groups, channels, Index{1}, options) {}
   template <std::integral Positions>  // not Index: {} is options, not positions
   GroupNorm(Index groups, Index channels, Positions positions, GroupNormOptions options = {})
       : groups_{groups, detail::divided_by(groups, channels, name),
-                detail::at_least(1, static_cast<Index>(positions), name, "positions")},
+                detail::positions_of(channels, static_cast<Index>(positions), name)},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {

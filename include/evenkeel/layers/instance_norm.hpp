@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "evenkeel/core/buffer.hpp"                // Buffer
-#include "evenkeel/core/check.hpp"                 // positive, at_least
+#include "evenkeel/core/check.hpp"                 // positive, at_least, positions_of
 #include "evenkeel/core/parameter.hpp"             // Parameter
 #include "evenkeel/kernels/channel_moments.hpp"    // what running statistics are told
 #include "evenkeel/kernels/group_norm.hpp"         // the arithmetic of instance statistics
@@ -45,11 +45,12 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>,
   using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "InstanceNorm";
 
-  /// Throws std::invalid_argument if a size is < 1, epsilon is not a positive finite number, or momentum not in [0, 1].
+  /// Throws std::invalid_argument if a size is < 1, their product is beyond Index, epsilon is not a positive finite
+  /// number, or momentum not in [0, 1].
   InstanceNorm(Index channels, Index positions, InstanceNormOptions options = {})
       : Running(name, detail::at_least(1, channels, name, "channels"),
                 {options.track_running_statistics, options.momentum, options.non_finite, Running::Pooling::averages}),
-        groups_{channels, channels, detail::at_least(1, positions, name, "positions")},
+        groups_{channels, channels, detail::positions_of(channels, positions, name)},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "evenkeel/core/buffer.hpp"              // Buffer
-#include "evenkeel/core/check.hpp"               // at_least
+#include "evenkeel/core/check.hpp"               // at_least, positions_of
 #include "evenkeel/core/error.hpp"               // ShapeError
 #include "evenkeel/kernels/spatial_dropout.hpp"  // the arithmetic
 #include "evenkeel/layers/dropout_base.hpp"      // DropoutBase
@@ -28,12 +28,12 @@ class SpatialDropout final : public DropoutBase<SpatialDropout<Scalar_>, Scalar_
   using Scalar = Scalar_;
   static constexpr const char* name = "SpatialDropout";
 
-  /// p is the probability that a channel is dropped. Throws std::invalid_argument unless p is in [0, 1] and both sizes are
-  /// at least 1.
+  /// p is the probability that a channel is dropped. Throws std::invalid_argument unless p is in [0, 1], both sizes are
+  /// at least 1, and Index holds their product.
   SpatialDropout(double p, Index channels, Index positions, DropoutOptions options = {})
       : DropoutBase<SpatialDropout, Scalar>(p, options),
         channels_{detail::at_least(1, channels, name, "channels")},
-        positions_{detail::at_least(1, positions, name, "positions")} {}
+        positions_{detail::positions_of(channels, positions, name)} {}
 
   Index channels() const { return channels_; }
   Index positions() const { return positions_; }
