@@ -268,3 +268,16 @@ TEST_CASE("A plain average is over one batch at least, whatever was written into
     CHECK(layer.running_variance()[0] == 2);
   }
 }
+
+TEST_CASE("Counters of batches stay where they are once they can count no further", "[running_statistics]") {
+  constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+  Layer layer(1);
+  *layer.buffers()[2].count = most - 1;
+  layer.training_state()[0].values[0] = static_cast<std::uint64_t>(most - 1);
+  for (int i = 0; i < 3; ++i) layer.forward(Matrix{{not_a_number}, {1}}, Mode::train);
+  CHECK(layer.batches_tracked() == most);
+  CHECK(layer.non_finite_statistics() == most);
+  layer.forward(Matrix{{2}, {4}}, Mode::train_prepared);
+  layer.commit_statistics();
+  CHECK(layer.batches_tracked() == most);
+}

@@ -1,5 +1,6 @@
 #include <algorithm>  // max
 #include <cmath>      // pow, sqrt, signbit
+#include <cstdint>
 #include <limits>
 #include <sstream>
 #include <tuple>
@@ -267,6 +268,20 @@ TEMPLATE_TEST_CASE("STA-1: a resumed run equals an uninterrupted one to the bit"
     train(resumed, resumed_parameters, 5, 10);
     CHECK(same_values(parameters, resumed_parameters));
     CHECK(same_state(resumed.state(), optimizer.state()));
+  });
+}
+
+TEMPLATE_TEST_CASE("An optimizer's steps stay where they are once they can count no further", "[every_optimizer]",
+                   float, double) {
+  for_each_member<TestType>([](const auto& member) {
+    constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
+    auto parameters = network<TestType>();
+    typename std::decay_t<decltype(member)>::Optimizer optimizer(parameters, member.options);
+    auto state = optimizer.state();
+    state.steps = most - 1;
+    optimizer.load_state(state);
+    train(optimizer, parameters, 0, 3);
+    CHECK(optimizer.steps() == most);
   });
 }
 

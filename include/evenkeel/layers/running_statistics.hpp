@@ -199,6 +199,14 @@ class RunningStatisticsBase {
 
   using Moments = kernels::ColumnMoments<Sum>;
 
+  static constexpr std::int64_t most_counted = (std::numeric_limits<std::int64_t>::max)();
+
+  /// One more, as long as that can be counted: a counter may have been read from a file.
+  template <typename Counter>
+  static void count(Counter& counter) {
+    if (counter < static_cast<Counter>(most_counted)) ++counter;
+  }
+
   /// Makes next_ ready for batches that are prepared, or pooled.
   void begin(RunningStatistics pending) {
     next_ = now_;
@@ -212,7 +220,7 @@ class RunningStatisticsBase {
   /// Takes a batch into running averages.
   template <class OfChannel>
   void average(const OfChannel& of, State& state) const {
-    ++state.batches;
+    count(state.batches);
     for (Index c = 0; c < channels_; ++c) {
       const BatchStatistics batch = of(c);
       if (!enters(batch, c, state)) continue;
@@ -228,7 +236,7 @@ class RunningStatisticsBase {
   /// Takes a batch into the moments of all that are pooled.
   template <class OfChannel>
   void pool(const OfChannel& of) {
-    ++next_.batches;
+    count(next_.batches);
     for (Index c = 0; c < channels_; ++c) {
       const Moments moments = pooled_with(c, of(c));
       const BatchStatistics all = statistics_of(moments);
@@ -268,7 +276,7 @@ class RunningStatisticsBase {
   /// Whether they are taken into a channel of `state`, where they are counted if they are not finite.
   bool enters(const BatchStatistics& statistics, Index c, State& state) const {
     if (finite(statistics)) return true;
-    ++state.non_finite[c];
+    count(state.non_finite[c]);
     return !keeps_last_good();
   }
 
@@ -291,7 +299,7 @@ class RunningStatisticsBase {
 
   template <class Views, class Self>
   static Views training_state_views(Self& self) {
-    constexpr std::uint64_t most = (std::numeric_limits<std::int64_t>::max)();
+    constexpr std::uint64_t most = most_counted;
     if (!self.tracking_.on) return {};
     return {{"non_finite", {self.now_.non_finite.data(), static_cast<std::size_t>(self.channels_)}, most}};
   }

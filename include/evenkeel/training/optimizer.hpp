@@ -6,6 +6,7 @@
 #include <cstddef>      // size_t
 #include <cstdint>      // int64_t
 #include <functional>   // function
+#include <limits>       // the most steps
 #include <ostream>      // operator<<
 #include <string>       // names
 #include <string_view>  // lookup by name
@@ -215,7 +216,7 @@ class Optimizer {
   void step(double factor = 1) {
     if (!detail::is_finite(factor) || !(factor >= 0))
       EVENKEEL_THROW(std::invalid_argument, Derived::name, "::step: expected a finite factor >= 0, got ", factor);
-    ++steps_;
+    if (steps_ < (std::numeric_limits<std::int64_t>::max)()) ++steps_;  // a file may say any number
     for (std::size_t group = 0; group < groups_.size(); ++group) {
       const Options& options = groups_[group].options;
       const double rate = factor * options.learning_rate;
