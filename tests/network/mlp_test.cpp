@@ -60,10 +60,15 @@ TEST_CASE("Mlp is linear, norm, ReLU, dropout, and linear at the end", "[mlp]") 
         Names{"Dropout", "Linear"});
 }
 
-TEST_CASE("Mlp's groups must divide every hidden size", "[mlp]") {
+TEST_CASE("Mlp's groups must divide every hidden size into more than one feature each", "[mlp]") {
   CHECK(error_of([] {
           ek::Mlp<float> net({3, 16, 12, 2}, {.norm = ek::Norm::group});
         }) == "invalid_argument: GroupNorm: expected channels that 8 groups divide evenly, got 12");
+  CHECK(error_of([] {
+          ek::Mlp<float> net({3, 16, 8, 2}, {.norm = ek::Norm::group});
+        }) ==
+        "invalid_argument: GroupNorm: expected more than one value per group to take statistics of, got 1 from 8 "
+        "channels x 1 positions in 8 groups; use fewer groups");
   const ek::Mlp<double> net({3, 16, 2}, {.norm = ek::Norm::group, .groups = 4, .seed = 1});
   net.visit(1, [](const auto& layer) {
     if constexpr (requires { layer.groups(); }) CHECK(layer.groups() == 4);

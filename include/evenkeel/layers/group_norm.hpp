@@ -18,14 +18,19 @@ struct GroupNormOptions {
 
 namespace detail {
 
-/// A number of channels >= 1 that `groups`, itself >= 1, divides.
-inline Index divided_by(Index groups, Index channels, const char* layer) {
+/// Groups of more than one value each, which divide the channels. Throws std::invalid_argument for others.
+inline kernels::Groups groups_of(Index groups, Index channels, Index positions, const char* layer) {
   at_least(1, groups, layer, "groups");
   at_least(1, channels, layer, "channels");
   if (channels % groups != 0)
     EVENKEEL_THROW(std::invalid_argument, layer, ": expected channels that ", groups, " groups divide evenly, got ",
                    channels);
-  return channels;
+  const kernels::Groups result{groups, channels, positions_of(channels, positions, layer)};
+  if (result.width() < 2)
+    EVENKEEL_THROW(std::invalid_argument, layer,
+                   ": expected more than one value per group to take statistics of, got 1 from ", channels,
+                   " channels x ", positions, " positions in ", groups, " groups; use fewer groups");
+  return result;
 }
 
 }  // namespace detail
@@ -39,8 +44,8 @@ inline Index divided_by(Index groups, Index channels, const char* layer) {
 /// Shapes  (batch, channels x positions), a row being channel after channel (NCHW flattened); weight, bias: (1, channels),
 ///         starting at one and zero.
 /// Modes   all compute the same.
-/// Errors  A group of a single value has no statistics: ShapeError in forward. (PyTorch refuses it for a batch of one and
-///         returns the bias for larger ones.)
+/// Errors  A group of a single value has no statistics: std::invalid_argument in the constructor. (PyTorch refuses it in the
+///         forward of a batch of one and returns the bias for larger ones.)
 /// Source  Wu & He 2018, section 3, https://arxiv.org/abs/1803.08494; torch.nn.GroupNorm(groups, channels).
 template <Storable Scalar_>
 class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
@@ -50,13 +55,12 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
   static constexpr const char* name = "GroupNorm";
 
   /// Throws std::invalid_argument if a size is < 1, channels x positions is beyond Index, groups do not divide
-  /// channels, or epsilon is not a positive finite number.
+  /// channels, a group is of a single value, or epsilon is not a positive finite number.
   GroupNorm(Index groups, Index channels, GroupNormOptions options = {})
       : GroupNorm(groups, channels, Index{1}, options) {}
   template <std::integral Positions>  // not Index: {} is options, not positions
   GroupNorm(Index groups, Index channels, Positions positions, GroupNormOptions options = {})
-      : groups_{groups, detail::divided_by(groups, channels, name),
-                detail::positions_of(channels, static_cast<Index>(positions), name)},
+      : groups_{detail::groups_of(groups, channels, static_cast<Index>(positions), name)},
         options_{options},
         weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {
@@ -83,10 +87,6 @@ class GroupNorm final : public LayerBase<GroupNorm<Scalar_>, Scalar_> {
 
   void check_input(Index rows, Index columns, Mode, const char* function) const {
     detail::check_channel_columns(name, function, channels(), positions(), rows, columns);
-    if (groups_.width() < 2)
-      EVENKEEL_THROW(ShapeError, name, "::", function,
-                     ": expected more than one value per group to take statistics of, got 1 from input of shape ",
-                     detail::shape(rows, columns), " in ", groups(), " groups; use fewer groups");
   }
 
  private:

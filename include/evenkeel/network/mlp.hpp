@@ -27,7 +27,7 @@ enum class Norm { none, batch, layer, rms, group };
 
 struct MlpOptions {
   Norm norm = Norm::none;
-  Index groups = 8;          ///< Of Norm::group; must divide every hidden size.
+  Index groups = 8;          ///< Of Norm::group; must divide every hidden size into groups of two or more.
   double dropout = 0;        ///< Of each hidden activation, in [0, 1].
   double input_dropout = 0;  ///< Of the network's input, in [0, 1].
   Init init = Init::he;      ///< Of every linear layer.
@@ -51,7 +51,7 @@ class Mlp final : public Chain<Mlp<Scalar_>, Scalar_> {
   static constexpr const char* name = "Mlp";
 
   /// Throws std::invalid_argument for fewer than two sizes, a size < 1, a probability outside [0, 1], or groups that do not
-  /// divide a hidden size.
+  /// divide a hidden size or are of a single feature.
   explicit Mlp(const std::vector<Index>& sizes, MlpOptions options = {}) {
     if (sizes.size() < 2)
       EVENKEEL_THROW(std::invalid_argument, name, ": expected at least two sizes, input and output, got ",
