@@ -218,6 +218,17 @@ TEST_CASE("An InstanceNorm gets the averages of the statistics of all examples",
   CHECK(net.layer<0>().batches_tracked() == 2);
 }
 
+TEST_CASE("An InstanceNorm passes over a batch without examples, whatever it does with numbers that are not finite",
+          "[recompute_statistics]") {
+  for (const ek::NonFinite non_finite : {ek::NonFinite::keep_last_good, ek::NonFinite::error, ek::NonFinite::accept}) {
+    ek::Sequential net{ek::InstanceNorm<double>(2, 3, {.track_running_statistics = true, .non_finite = non_finite})};
+    auto other = net;
+    ek::recompute_statistics(net, std::vector<Matrix>{Matrix(0, 6), data(4, 6), Matrix(0, 6)});
+    ek::recompute_statistics(other, std::vector<Matrix>{data(4, 6)});
+    CHECK(compare::same_buffers(net, other));
+  }
+}
+
 TEST_CASE("A last row that would be alone joins the batch before it", "[recompute_statistics]") {
   auto net = network();
   ek::recompute_statistics(net, data(9, 3), 4);
