@@ -21,7 +21,7 @@ namespace evenkeel {
 enum class NonFinite {
   keep_last_good,  ///< The channel's running statistics stay as they are; the event is counted.
   error,           ///< forward throws std::invalid_argument and nothing changes.
-  accept           ///< They become what the arithmetic gives, as in PyTorch.
+  accept           ///< They become what the arithmetic gives, as in PyTorch; the event is counted.
 };
 
 /// The momentum that means here what `momentum` means in Keras's BatchNormalization: there it is the weight of the running
@@ -59,7 +59,8 @@ class RunningStatisticsBase {
   const Vector& running_variance() const { return now_.variance; }
   /// Training batches since the start or the last reset.
   std::int64_t batches_tracked() const { return now_.batches; }
-  /// How often a channel's statistics were NaN or infinite in training and were not taken into the running ones.
+  /// How often a channel's statistics were NaN or infinite in training: not taken into the running ones, but with
+  /// NonFinite::accept.
   std::int64_t non_finite_statistics() const { return static_cast<std::int64_t>(now_.non_finite.sum()); }
 
   /// The statistics become what the batches prepared since the last commit make of them. With none prepared, nothing happens.
@@ -107,7 +108,8 @@ class RunningStatisticsBase {
   /// None where no statistics are tracked.
   Buffers<Scalar_> buffers() { return buffer_views<Scalar_>(*this); }
   Buffers<const Scalar_> buffers() const { return buffer_views<const Scalar_>(*this); }
-  /// How often each channel's statistics were not finite, which the plain average leaves out of its count. None where no
+  /// How often each channel's statistics were not finite, which the plain average leaves out of its count where it left
+  /// them out. None where no
   /// statistics are tracked.
   TrainingState training_state() { return training_state_views<TrainingState>(*this); }
   ConstTrainingState training_state() const { return training_state_views<ConstTrainingState>(*this); }
