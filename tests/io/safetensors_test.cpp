@@ -500,6 +500,34 @@ TEST_CASE("A file takes the place of an older one, with its permissions and thro
   CHECK(folder.files() == 3);
 }
 
+TEST_CASE("A link to a file that is not there yet makes that file", "[safetensors]") {
+  const bytes::Folder folder;
+  const ek::LayerNorm<float> norm(2);
+  ek::save_safetensors(folder / "plain", norm);
+  const std::string content = bytes::content_of(folder / "plain");
+  namespace fs = std::filesystem;
+  fs::create_directory(folder / "runs");
+  fs::create_symlink("runs/new", folder / "near");
+  fs::create_symlink(folder / "near", folder / "link");
+  ek::save_safetensors(folder / "link", norm);
+  CHECK(fs::is_symlink(folder / "link"));
+  CHECK(fs::is_symlink(folder / "near"));
+  CHECK(fs::is_regular_file(folder / "runs/new"));
+  CHECK(bytes::content_of(folder / "runs/new") == content);
+
+  const auto refused_path = [&](const std::string& name) {
+    return error_of([&] { ek::save_safetensors(folder / name, norm); });
+  };
+  const auto message = [&](const std::string& name, const std::string& got) {
+    return "FormatError: " + (folder / name).string() + ": expected a file that can be written, got: " + got;
+  };
+  fs::create_symlink("missing/new", folder / "far");
+  CHECK(refused_path("far") == message("far", "No such file or directory"));
+  fs::create_symlink("circle", folder / "circle");
+  CHECK(refused_path("circle") == message("circle", "Too many levels of symbolic links"));
+  CHECK(fs::is_symlink(folder / "circle"));
+}
+
 TEST_CASE("A file that cannot be written is a FormatError, and the older one stays whole", "[safetensors]") {
   const bytes::Folder folder;
   const ek::LayerNorm<float> norm(2);

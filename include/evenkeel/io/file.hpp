@@ -8,7 +8,7 @@
 #include <memory>  // unique_ptr
 #include <span>
 #include <string>
-#include <system_error>  // generic_category
+#include <system_error>  // generic_category, errc
 #include <vector>
 
 #include "evenkeel/core/error.hpp"  // EVENKEEL_THROW
@@ -37,17 +37,28 @@ inline std::vector<std::byte> read_file(const std::filesystem::path& path) {
   return bytes;
 }
 
+/// Where a path leads through links: to a file that need not be there yet. Sets the error if it leads nowhere.
+inline std::filesystem::path followed(std::filesystem::path path, std::error_code& error) {
+  constexpr int most = 40;  // links on the way, as Linux has it
+  for (int i = 0; i < most; ++i) {
+    if (!std::filesystem::is_symlink(path, error)) return path;
+    path = path.parent_path() / std::filesystem::read_symlink(path, error);  // the latter alone if it is absolute
+  }
+  error = std::make_error_code(std::errc::too_many_symbolic_link_levels);
+  return path;
+}
+
 /// Makes these bytes a file, or the new content of one, in one step: they are written beside it, and then take its name.
-/// Links are followed, an older file's permissions kept. Throws FormatError with the path if that fails; an older file is
-/// then as it was.
+/// Links are followed, also to a file that is not there yet, and an older file's permissions kept. Throws FormatError with
+/// the path if that fails; an older file is then as it was.
 inline void replace_file(const std::filesystem::path& path, std::span<const std::byte> bytes) {
   namespace fs = std::filesystem;
   const auto fail = [&](const std::string& got) {
     EVENKEEL_THROW(FormatError, path.string(), ": expected a file that can be written, got: ", got);
   };
   std::error_code error;
-  fs::path target = path;
-  if (fs::is_symlink(path, error)) target = fs::weakly_canonical(path, error);
+  const fs::path target = followed(path, error);
+  if (error == std::errc::too_many_symbolic_link_levels) fail(error.message());
   const fs::file_status older = fs::status(target, error);
   if (fs::is_directory(older)) fail("a directory");
   if (fs::exists(older) && !fs::is_regular_file(older)) fail("what is no regular file");
