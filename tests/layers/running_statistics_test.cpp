@@ -281,3 +281,17 @@ TEST_CASE("Counters of batches stay where they are once they can count no furthe
   layer.commit_statistics();
   CHECK(layer.batches_tracked() == most);
 }
+
+TEST_CASE("With NonFinite::error a network's first statistics have moved when a later layer throws, unless prepared",
+          "[running_statistics]") {
+  ek::Sequential net{ek::BatchNorm<double>(3), ek::BatchNorm<double>(3, {.non_finite = ek::NonFinite::error})};
+  const auto before = net;
+  const Matrix x = batches()[1];
+  CHECK_FALSE(error_of([&] { net.forward(x, Mode::train_prepared); }).empty());
+  net.discard_statistics();
+  CHECK(compare::same_buffers(net, before));
+  CHECK(net.layer<0>().non_finite_statistics() == 0);
+  CHECK_FALSE(error_of([&] { net.forward(x, Mode::train); }).empty());
+  CHECK(net.layer<0>().batches_tracked() == 1);
+  CHECK(net.layer<1>().batches_tracked() == 0);
+}

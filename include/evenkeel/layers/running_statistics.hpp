@@ -18,9 +18,13 @@
 namespace evenkeel {
 
 /// What happens to the running statistics of a channel whose batch statistics are NaN or infinite.
+///
+/// With `error` nothing changes in the layer that throws; in a network those before it have run already: their statistics have
+/// moved and their dropouts drawn. Where that matters, forward with Mode::train_prepared, and call discard_statistics() when it
+/// throws, else commit_statistics(); no statistics of the network then move by such a batch. Masks are drawn all the same.
 enum class NonFinite {
   keep_last_good,  ///< The channel's running statistics stay as they are; the event is counted.
-  error,           ///< forward throws std::invalid_argument and nothing changes.
+  error,           ///< forward throws std::invalid_argument, and nothing changes in this layer.
   accept           ///< They become what the arithmetic gives, as in PyTorch; the event is counted.
 };
 
