@@ -87,10 +87,16 @@ class SafetensorsFile {
   }
 
   void place_tensors(std::vector<detail::HeaderEntry>& entries, std::span<const std::byte> data) {
-    for (const detail::HeaderEntry& entry : entries) check_entry(entry, data.size());
-    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return *a.offsets < *b.offsets; });
-    std::uint64_t end = 0;  // of the tensors so far
+    std::vector<detail::HeaderEntry*>
+        in_order;  // of their data (pointers: GCC 12 warns of sorting the entries themselves)
     for (detail::HeaderEntry& entry : entries) {
+      check_entry(entry, data.size());
+      in_order.push_back(&entry);
+    }
+    std::sort(in_order.begin(), in_order.end(), [](const auto* a, const auto* b) { return *a->offsets < *b->offsets; });
+    std::uint64_t end = 0;  // of the tensors so far
+    for (detail::HeaderEntry* const each : in_order) {
+      detail::HeaderEntry& entry = *each;
       const std::uint64_t begin = entry.offsets->front();
       if (begin != end)
         EVENKEEL_THROW(FormatError, place_of(entry), "expected data that begin at byte ", end,
