@@ -176,7 +176,9 @@ TEST_CASE("CONV-3: missing and unexpected names are an error when strict, with n
         begin + " \"0.weight\", \"0.bias\", \"1.weight\", \"1.bias\", \"2.weight\", \"2.bias\", \"1.running_mean\", " +
             "\"1.running_var\", \"1.num_batches_tracked\"; unexpected: \"module.0.bias\", \"module.0.weight\", " +
             "\"module.1.bias\", \"module.1.num_batches_tracked\", \"module.1.running_mean\", " +
-            "\"module.1.running_var\", \"module.1.weight\", \"module.2.bias\", \"module.2.weight\"");
+            "\"module.1.running_var\", \"module.1.weight\", \"module.2.bias\", \"module.2.weight\"; " +
+            "all that is missing is there with .prefix = \"module.\"");
+  CHECK(refused(without(three_layers_file("module."), "module.2.bias"), net).find("prefix") == std::string::npos);
   CHECK(compare::same_values(net, before));
   CHECK(compare::same_buffers(net, before));
 

@@ -3,6 +3,7 @@
 #include <Eigen/SparseCore>
 #include <cmath>    // abs, sqrt
 #include <cstdint>  // uint32_t
+#include <type_traits>
 #include <vector>
 
 #include "catch.hpp"
@@ -119,6 +120,13 @@ TEST_CASE("A variance far below the square of the mean keeps its digits", "[mont
   const auto result = ek::monte_carlo(net, ek::Matrix<float>::Ones(1, 1), 1000);
   const double kept = (static_cast<double>(result.mean(0, 0)) - 1e4) / 2;  // the share, to float's digits of 1e4
   CHECK(static_cast<double>(result.variance(0, 0)) == Catch::Approx(4 * kept * (1 - kept) * 1000 / 999).epsilon(1e-3));
+}
+
+TEST_CASE("Spread too small for halves is told in float", "[monte_carlo]") {
+  const ek::Sequential net{ek::Dropout<Eigen::half>(0.5)};
+  const auto result = ek::monte_carlo(net, ek::Matrix<Eigen::half>::Constant(1, 1, Eigen::half(1e-3f)), 400);
+  static_assert(std::is_same_v<decltype(result.variance), ek::Matrix<float>>);
+  CHECK(result.variance(0, 0) == Catch::Approx(1e-6).epsilon(0.1));  // x^2 p / (1 - p); the least half is 6e-8
 }
 
 TEST_CASE("Any dense x goes in, a sparse one where the network takes it, and a user's own layer", "[monte_carlo]") {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <algorithm>  // copy, fill, min
+#include <algorithm>  // all_of, copy, fill, min
 #include <cstddef>    // byte, size_t
 #include <cstdint>    // int64_t, uint64_t
 #include <map>
@@ -234,6 +234,20 @@ inline std::string listed(const std::vector<std::string>& names) {
   return names.empty() ? " none" : list;
 }
 
+/// What a loader of safetensors should be told where all that is missing is there behind a prefix.
+inline std::string prefix_hint(const LoadedKeys& keys, std::string_view place) {
+  if (keys.missing.empty() || place != "load_safetensors") return {};
+  const std::set<std::string> unexpected(keys.unexpected.begin(), keys.unexpected.end());
+  for (const std::string& name : unexpected) {
+    if (!name.ends_with(keys.missing.front())) continue;
+    const std::string prefix = name.substr(0, name.size() - keys.missing.front().size());
+    const bool all = std::all_of(keys.missing.begin(), keys.missing.end(),
+                                 [&](const std::string& missing) { return unexpected.contains(prefix + missing); });
+    if (all) return text("; all that is missing is there with .prefix = \"", prefix, "\"");
+  }
+  return {};
+}
+
 /// Reads tensors into the slots of their names: all of it, or nothing where it throws FormatError. Tensors whose names do
 /// not begin with the prefix are not looked at.
 template <typename Scalar>
@@ -257,7 +271,7 @@ LoadedKeys load_into(const Slots<Scalar>& slots, std::span<const Tensor> tensors
   if (strict && !(keys.missing.empty() && keys.unexpected.empty()))
     EVENKEEL_THROW(FormatError, source, ": expected the ", slots.size(),
                    " tensors that are to be loaded; missing:", listed(keys.missing),
-                   "; unexpected:", listed(keys.unexpected));
+                   "; unexpected:", listed(keys.unexpected), prefix_hint(keys, place));
 
   std::vector<NewContent<Scalar>> contents(slots.size());
   for (std::size_t i = 0; i < slots.size(); ++i)

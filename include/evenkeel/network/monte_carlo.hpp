@@ -2,13 +2,13 @@
 
 #include "evenkeel/core/check.hpp"     // at_least
 #include "evenkeel/core/mode.hpp"      // Mode::monte_carlo
-#include "evenkeel/core/types.hpp"     // Matrix, Wide
+#include "evenkeel/core/types.hpp"     // Matrix, Wide, Arithmetic
 #include "evenkeel/core/view.hpp"      // DenseOf, read, as_map
 #include "evenkeel/network/layer.hpp"  // Layer
 
 namespace evenkeel {
 
-/// What a network's outputs are over masks of its dropout.
+/// What a network's outputs are over masks of its dropout; in float, where these are halves.
 template <typename Scalar>
 struct MonteCarloResult {
   Matrix<Scalar> mean;      ///< The prediction.
@@ -31,7 +31,7 @@ struct MonteCarloResult {
 ///         variance divides by samples, and adds the noise of the data, 1 / tau, which the network does not know. Sums by
 ///         Welford 1962, in the wide type.
 template <Layer L, class X, class Of>
-MonteCarloResult<typename L::Scalar> monte_carlo(const L& network, const X& x, Index samples, const Of& of) {
+MonteCarloResult<Arithmetic<typename L::Scalar>> monte_carlo(const L& network, const X& x, Index samples, const Of& of) {
   using Scalar = typename L::Scalar;
   using Sums = Matrix<Wide<Scalar>>;
   detail::at_least(2, samples, "monte_carlo", "samples");
@@ -50,8 +50,9 @@ MonteCarloResult<typename L::Scalar> monte_carlo(const L& network, const X& x, I
       mean += distance / static_cast<Wide<Scalar>>(k);
       squares += distance.cwiseProduct(sample - mean);
     }
-    return MonteCarloResult<Scalar>{mean.template cast<Scalar>(),
-                                    (squares / static_cast<Wide<Scalar>>(samples - 1)).template cast<Scalar>(),
+    using Number = Arithmetic<Scalar>;
+    return MonteCarloResult<Number>{mean.template cast<Number>(),
+                                    (squares / static_cast<Wide<Scalar>>(samples - 1)).template cast<Number>(),
                                     samples};
   };
   if constexpr (DenseOf<X, Scalar>) {
@@ -64,7 +65,7 @@ MonteCarloResult<typename L::Scalar> monte_carlo(const L& network, const X& x, I
 
 /// Of the outputs themselves.
 template <Layer L, class X>
-MonteCarloResult<typename L::Scalar> monte_carlo(const L& network, const X& x, Index samples) {
+MonteCarloResult<Arithmetic<typename L::Scalar>> monte_carlo(const L& network, const X& x, Index samples) {
   return monte_carlo(
       network, x, samples, [](const auto& output) -> const auto& { return output; });
 }
