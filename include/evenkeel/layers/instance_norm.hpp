@@ -34,8 +34,7 @@ struct InstanceNormOptions {
 /// Modes   Without tracked statistics all compute the same. With them, train normalizes each example with its own and moves
 ///         the running ones (train_prepared: these move when committed); eval, frozen_statistics and monte_carlo normalize with
 ///         the running ones, which rest and are constants in backward.
-/// Errors  A channel of one position has no statistics of its own: std::invalid_argument in the constructor where none are
-///         tracked, else ShapeError where the example's are wanted, whatever the batch.
+/// Errors  A channel of one position has no statistics of its own: ShapeError, where these are wanted, whatever the batch.
 /// Source  Ulyanov, Vedaldi & Lempitsky 2016, equation 1 of section 2, https://arxiv.org/abs/1607.08022;
 ///         torch.nn.InstanceNorm1d/2d(channels), which counts no batches and takes a momentum of None for 0.
 template <Storable Scalar_>
@@ -46,8 +45,8 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>,
   using Number = Arithmetic<Scalar>;  ///< Of parameters and statistics.
   static constexpr const char* name = "InstanceNorm";
 
-  /// Throws std::invalid_argument if a size is < 1, their product is beyond Index, a channel has one position and no
-  /// statistics are tracked, epsilon is not a positive finite number, or momentum not in [0, 1].
+  /// Throws std::invalid_argument if a size is < 1, their product is beyond Index, epsilon is not a positive finite
+  /// number, or momentum not in [0, 1].
   InstanceNorm(Index channels, Index positions, InstanceNormOptions options = {})
       : Running(name, detail::at_least(1, channels, name, "channels"),
                 {options.track_running_statistics, options.momentum, options.non_finite, Running::Pooling::averages}),
@@ -56,10 +55,6 @@ class InstanceNorm final : public LayerBase<InstanceNorm<Scalar_>, Scalar_>,
         weight_{"weight", ParameterKind::norm_scale, 1, channels, Number(1), options.affine},
         bias_{"bias", ParameterKind::norm_shift, 1, channels, Number(0), options.affine} {
     detail::positive(options.epsilon, name, "epsilon");
-    if (positions < 2 && !options.track_running_statistics)
-      EVENKEEL_THROW(std::invalid_argument, name,
-                     ": expected more than one position per channel to take statistics of, got ", positions,
-                     "; use BatchNorm");
   }
 
   Index channels() const { return groups_.channels; }
