@@ -31,7 +31,8 @@ struct MonteCarloResult {
 ///         variance divides by samples, and adds the noise of the data, 1 / tau, which the network does not know. Sums by
 ///         Welford 1962, in the wide type.
 template <Layer L, class X, class Of>
-MonteCarloResult<Arithmetic<typename L::Scalar>> monte_carlo(const L& network, const X& x, Index samples, const Of& of) {
+MonteCarloResult<Arithmetic<typename L::Scalar>> monte_carlo(const L& network, const X& x, Index samples,
+                                                             const Of& of) {
   using Scalar = typename L::Scalar;
   using Sums = Matrix<Wide<Scalar>>;
   detail::at_least(2, samples, "monte_carlo", "samples");
