@@ -82,7 +82,7 @@ TEST_CASE("train_eval shows the kernel's zero and the layer's error", "[programs
   const Run demonstration = run("train_eval");
   CHECK(demonstration.exit_code == 0);
   CHECK(contains(demonstration.output, "of the BatchNorm kernel: 0.0"));
-  CHECK(contains(demonstration.output, "BatchNorm::forward: expected more than one value per channel"));
+  CHECK(contains(demonstration.output, "BatchNorm::forward (layer 1): expected more than one value per channel"));
 }
 
 TEST_CASE("router learns more than the majority guess", "[programs]") {

@@ -231,6 +231,7 @@ TEST_CASE("Attention says what does not fit", "[transformer]") {
         "positions of a sequence, got (12, 8)");
   CHECK(forward(0, 8) == "");
   ek::Sequential net{ek::ReLU<float>(), ek::TransformerBlock<float>(8, 2, 4, 5)};
-  CHECK(error_of([&] { net.infer(ek::Matrix<float>::Zero(4, 8)); }).find("ShapeError: CausalSelfAttention::infer: ") ==
-        0);
+  CHECK(error_of([&] {
+          net.infer(ek::Matrix<float>::Zero(4, 8));
+        }).find("ShapeError: CausalSelfAttention::infer (layer 1.self_attn): ") == 0);
 }

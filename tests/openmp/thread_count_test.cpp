@@ -15,10 +15,13 @@
 #include "evenkeel/layers/alpha_dropout.hpp"
 #include "evenkeel/layers/batch_norm.hpp"
 #include "evenkeel/layers/dropout.hpp"
+#include "evenkeel/layers/group_norm.hpp"
+#include "evenkeel/layers/instance_norm.hpp"
 #include "evenkeel/layers/layer_norm.hpp"
 #include "evenkeel/layers/linear.hpp"
 #include "evenkeel/layers/rms_norm.hpp"
 #include "evenkeel/layers/spatial_dropout.hpp"
+#include "evenkeel/network/transformer.hpp"
 
 namespace ek = evenkeel;
 using ek::Index;
@@ -67,10 +70,13 @@ TEST_CASE("Every layer gives the same bits for any number of threads", "[thread_
     check(ek::BatchNorm<float>(7, 10), rows, columns);
     check(ek::LayerNorm<float>(columns), rows, columns);
     check(ek::RMSNorm<float>(columns), rows, columns);
+    check(ek::GroupNorm<float>(7, 14, 5), rows, columns);
+    check(ek::InstanceNorm<float>(7, 10, {.track_running_statistics = true}), rows, columns);
     check(ek::SiLU<float>(), rows, columns);
   }
   check(ek::Linear<float>(130, 33), 500, 130);
   check(ek::Linear<float>(500, 70), 33, 500);
+  check(ek::TransformerBlock<float>(16, 2, 24, 10, {.dropout = 0.3, .seed = 1}), 5000, 16);
 }
 
 #if defined(_OPENMP)
