@@ -139,7 +139,9 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
     kernels::multiply(x, weight_.value().transposed(), y, kernels::Product::add);
   }
 
-  void multiply_halves(View<const Scalar> x, View<Scalar> y, Number* scratch) const requires Half<Scalar> {
+  // Templates, since clang 14 instantiates constrained members of a class that is instantiated explicitly.
+  template <Half Stored = Scalar>
+  void multiply_halves(View<const Stored> x, View<Stored> y, Number* scratch) const {
     kernels::multiply_halves(x, weight_.value().transposed(), bias_.data(), y, scratch);
   }
 
@@ -192,7 +194,8 @@ class Linear final : public SparseLayerBase<Linear<Scalar_, In, Out>, Scalar_> {
       multiply(View<const Scalar>(copy), y);
     }
   }
-  void run_infer(SparseView<Scalar> x, View<Scalar> y, Workspace<Scalar>&) const requires Real<Scalar> {
+  template <Real Plain = Scalar>
+  void run_infer(SparseView<Plain> x, View<Scalar> y, Workspace<Scalar>&) const {
     multiply(x, y);
   }
 
