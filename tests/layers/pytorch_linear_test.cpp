@@ -16,5 +16,6 @@ TEMPLATE_TEST_CASE("Linear gives PyTorch's output and gradients", "[pytorch_line
   INFO(name);
   const auto expected = figures::Figures("linear").part(name);
   ek::Linear<TestType> layer(expected["x"].cols(), expected["y"].cols(), {.bias = expected.has("bias")});
-  figures::check_layer(layer, expected, tolerance);
+  figures::check_layer(layer, expected, tolerance);  // forward, backward, gradients
+  CHECK(figures::difference(layer.infer(expected.as<TestType>("x")), expected["y"]) <= tolerance);
 }
